@@ -66,7 +66,7 @@ use pages::{
     PageService,
 };
 use params::Params;
-use process::registry::{Registry, RegistryConfig};
+use process::{registry::RegistryConfig, Registry};
 use uapi::Session;
 
 /// Work items that may be under way at once, without page requests.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Counters, budgets and pinned pages of a card in debugfs: `/sys/kernel/debug/berth/berthN/`.
 
-use crate::{abi::counters::*, card::PAGE, process::registry::Registry};
+use crate::{abi::counters::*, card::PAGE, process::Registry};
 use kernel::{
     debugfs::{Dir, Scope},
     fmt,

@@ -7,7 +7,7 @@
 use crate::{
     abi::{counters::*, message::*, ring::*, status::*},
     card::{Entry, State},
-    process::registry::Registry,
+    process::Registry,
 };
 use kernel::{
     irq::{IrqReturn, ThreadedHandler},

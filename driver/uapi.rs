@@ -16,12 +16,7 @@ use crate::{
     kernel::memlock::{capable, Capability},
     kernel::pin,
     pages::share::MAX_CARDS,
-    process::{
-        context::Context,
-        doorbells::DOORBELL_OFFSET,
-        object::{Mapping, Name},
-        registry::Registry,
-    },
+    process::{doorbells::DOORBELL_OFFSET, object::Mapping, owned::Name, Context, Registry},
 };
 use kernel::{
     current,

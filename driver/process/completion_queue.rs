@@ -7,10 +7,11 @@ use crate::{
         ioctl,
         message::{CqCreate, CqDestroy},
     },
-    kernel::{eventfd::EventFd, pin::SharedPages},
+    kernel::eventfd::EventFd,
     process::{
-        context::Context,
-        object::{offset_of, Name},
+        object::offset_of,
+        owned::{Cq, Name},
+        Context,
     },
 };
 use kernel::{
@@ -20,27 +21,6 @@ use kernel::{
         Arc,
     },
 };
-
-/// A completion queue.
-pub(crate) struct Cq {
-    /// Its number.
-    pub(crate) cqn: u32,
-    /// Its identity in its context.
-    pub(super) identity: u64,
-    /// Its memory.
-    pub(crate) memory: SharedPages,
-    pub(super) event_fd: Option<EventFd>,
-    pub(super) users: Atomic<u32>,
-}
-
-impl Cq {
-    /// An armed notification has fired.
-    pub(crate) fn notify(&self) {
-        if let Some(fd) = &self.event_fd {
-            fd.signal();
-        }
-    }
-}
 
 impl Context {
     /// Makes a completion queue, and gives it for [`Self::end_cq`].

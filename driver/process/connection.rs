@@ -12,10 +12,10 @@ use crate::{
         ring::*,
     },
     process::{
-        context::Context,
         limits::MAX_PER_CONTEXT,
-        object::Name,
-        registry::{Asked, Listener, MAX_REQUESTS, MAX_SERVICES},
+        owned::{Asked, Listener, Name},
+        registry::{MAX_REQUESTS, MAX_SERVICES},
+        Context,
     },
 };
 use kernel::{prelude::*, sync::Arc};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A context: what one process has of a card.
+//! Making and closing a context: what one process has of a card.
 
 use crate::{
     abi::{
@@ -7,7 +7,7 @@ use crate::{
         counters::*,
         message::{CqDestroy, QpDestroy, Reject, Unlisten},
     },
-    card::{Card, State},
+    card::State,
     kernel::{
         eventfd::EventFd,
         mmu_notifier::{Event, Invalidate, Range, Registration},
@@ -17,48 +17,17 @@ use crate::{
         AddressSpace,
     },
     process::{
-        context_events::{Events, MAX_EVENTS},
-        object::Objects,
-        registry::Registry,
+        owned::{Events, Objects, MAX_EVENTS},
+        Context, Registry,
     },
 };
 use kernel::{
-    impl_has_work,
     mm::{Mm, MmWithUser},
     new_mutex, new_spinlock, new_work,
     prelude::*,
-    sync::{aref::ARef, atomic::Atomic, Arc, Mutex, SpinLock},
-    workqueue::{Work, WorkItem},
+    sync::{aref::ARef, atomic::Atomic, Arc},
+    workqueue::WorkItem,
 };
-
-/// One process's share of a card.
-#[pin_data]
-pub(crate) struct Context {
-    /// What processes have of the card.
-    pub(crate) registry: Arc<Registry>,
-    /// The card.
-    pub(crate) card: Arc<Card>,
-    /// Address space number, and number of the doorbell page.
-    pub(crate) asid: u32,
-    /// Pages and page requests, and what they are charged to.
-    pub(crate) space: Arc<AddressSpace>,
-    pub(super) event_fd: Option<EventFd>,
-    /// Identity that was given out last.
-    pub(super) identities: Atomic<u64>,
-    /// Serialises the making and ending of objects.
-    #[pin]
-    pub(super) control: Mutex<()>,
-    #[pin]
-    pub(super) objects: SpinLock<Objects>,
-    #[pin]
-    pub(super) events: SpinLock<Events>,
-    #[pin]
-    pub(super) close: Work<Context>,
-}
-
-impl_has_work! {
-    impl HasWork<Self> for Context { self.close }
-}
 
 impl WorkItem for Context {
     type Pointer = Arc<Context>;
@@ -158,12 +127,18 @@ impl Context {
         let _ = self.card.queue.enqueue(self.clone());
     }
 
-    /// Fails when the context is closed: its process has gone or executes another program.
-    pub(crate) fn open(&self) -> Result {
-        if self.space.is_closing() {
-            return Err(EPERM);
+    fn drop_objects(&self) {
+        loop {
+            let qp = self.objects.lock().qps.last().cloned();
+            let Some(qp) = qp else { break };
+            self.remove_qp(&qp);
         }
-        Ok(())
+        loop {
+            let cq = self.objects.lock().cqs.last().cloned();
+            let Some(cq) = cq else { break };
+            self.remove_cq(&cq);
+            self.forget_cq(&cq);
+        }
     }
 
     /// The card has lost all its state (and does no DMA); the context loses its objects too.

@@ -7,18 +7,12 @@ use crate::{
         message::QpError,
         status::REASON_CQ_FULL,
     },
-    process::{completion_queue::Cq, context::Context, queue_pair::Qp, registry::Asked},
+    process::{
+        owned::{Asked, Cq, Qp, MAX_EVENTS},
+        Context,
+    },
 };
-use kernel::{prelude::*, sync::Arc};
-
-/// Context events kept; with more the oldest are lost. Each QP causes few of them.
-pub(super) const MAX_EVENTS: usize = 256;
-
-pub(crate) struct Events {
-    pub(super) queue: KVec<ContextEvent>,
-    /// The process is to be told that the card was lost, before the events in the queue.
-    pub(super) lost: bool,
-}
+use kernel::sync::Arc;
 
 /// A queue pair, still to be named, went into error.
 fn qp_error(reason: u32) -> ContextEvent {

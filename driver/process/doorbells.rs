@@ -4,7 +4,7 @@
 use crate::{
     card::PAGE,
     kernel::doorbell::HeldInode,
-    process::{context::Context, registry::Registry},
+    process::{Context, Registry},
 };
 use kernel::prelude::*;
 

@@ -4,10 +4,7 @@
 use crate::{
     abi::{card::*, host::*, ioctl},
     card::PAGE,
-    process::{
-        context::Context,
-        registry::{Registry, MAX_SERVICES},
-    },
+    process::{registry::MAX_SERVICES, Context, Registry},
 };
 use kernel::{mm::Mm, sync::atomic::Relaxed};
 

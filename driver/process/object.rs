@@ -4,7 +4,11 @@
 use crate::{
     card::{Entry, State},
     kernel::pin::SharedPages,
-    process::{completion_queue::Cq, context::Context, doorbells::DOORBELL_OFFSET, queue_pair::Qp},
+    process::{
+        doorbells::DOORBELL_OFFSET,
+        owned::{Cq, Qp},
+        Context,
+    },
 };
 use kernel::{
     prelude::*,
@@ -14,37 +18,6 @@ use kernel::{
 
 /// Queues are this far apart, log2: more than the largest.
 const OBJECT_SHIFT: u32 = 22;
-
-/// An object as a process names it: by number, and by identity unless that is 0. Numbers are
-/// reused, identities are not.
-#[derive(Clone, Copy)]
-pub(crate) struct Name {
-    /// CQN, QPN or service id.
-    pub(crate) number: u32,
-    /// Identity, or 0 for whatever has the number.
-    pub(crate) identity: u64,
-}
-
-impl Name {
-    pub(crate) fn is(self, number: u32, identity: u64) -> bool {
-        self.number == number && (self.identity == 0 || self.identity == identity)
-    }
-}
-
-impl From<u32> for Name {
-    fn from(number: u32) -> Self {
-        Self {
-            number,
-            identity: 0,
-        }
-    }
-}
-
-/// What a context owns.
-pub(crate) struct Objects {
-    pub(super) qps: KVec<Arc<Qp>>,
-    pub(super) cqs: KVec<Arc<Cq>>,
-}
 
 /// What an mmap offset stands for.
 pub(crate) enum Mapping {
@@ -129,19 +102,5 @@ impl Context {
         }
         let qp = objects.qps.iter().find(|q| q.identity == identity);
         Ok(Mapping::Qp(qp.ok_or(ENOENT)?.clone()))
-    }
-
-    pub(super) fn drop_objects(&self) {
-        loop {
-            let qp = self.objects.lock().qps.last().cloned();
-            let Some(qp) = qp else { break };
-            self.remove_qp(&qp);
-        }
-        loop {
-            let cq = self.objects.lock().cqs.last().cloned();
-            let Some(cq) = cq else { break };
-            self.remove_cq(&cq);
-            self.forget_cq(&cq);
-        }
     }
 }

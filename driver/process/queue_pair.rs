@@ -10,36 +10,16 @@ use crate::{
         ring::*,
     },
     card::{Entry, PAGE},
-    kernel::pin::SharedPages,
     process::{
-        completion_queue::Cq,
-        context::Context,
-        object::{offset_of, Name},
+        object::offset_of,
+        owned::{Name, Qp},
+        Context,
     },
 };
 use kernel::{
     prelude::*,
     sync::{atomic::Relaxed, Arc},
 };
-
-/// A queue pair.
-pub(crate) struct Qp {
-    /// Its number.
-    pub(crate) qpn: u32,
-    /// Its identity in its context.
-    pub(super) identity: u64,
-    /// Its memory.
-    pub(crate) memory: SharedPages,
-    pub(super) cqs: [Arc<Cq>; 2],
-}
-
-impl Drop for Qp {
-    fn drop(&mut self) {
-        for cq in &self.cqs {
-            cq.users.fetch_sub(1, Relaxed);
-        }
-    }
-}
 
 impl Context {
     pub(super) fn find_qp(&self, name: Name) -> Result<Arc<Qp>> {

@@ -43,7 +43,7 @@ pub mod hardware;
 pub mod memory;
 
 /// What processes have of the card that a device node belongs to: there is one card.
-fn registry_by_instance(instance: usize) -> Option<std::sync::Arc<process::registry::Registry>> {
+fn registry_by_instance(instance: usize) -> Option<std::sync::Arc<process::Registry>> {
     let registry = memory::surroundings().card.borrow().clone();
     registry.filter(|registry| registry.card.instance == instance)
 }

@@ -3,7 +3,7 @@
 
 use crate::hardware::Hardware;
 use crate::kernel::mmu_notifier::{Event, Range};
-use crate::process::registry::Registry;
+use crate::process::Registry;
 use kernel::{
     prelude::*,
     sync::{Arc, SpinGuard, SpinLock},

@@ -7,7 +7,7 @@ use crate::abi::{counters::*, ring::*, status::*};
 use crate::card::owner::Owner as _;
 use crate::memory::Change;
 use crate::pages::budget::{Budget, spare};
-use crate::process::context::Context;
+use crate::process::Context;
 use kernel::sync::Arc;
 
 /// Queue pairs.

@@ -7,7 +7,7 @@ use crate::abi::{
     counters::*,
     ioctl::{self, *},
 };
-use crate::process::context::Context;
+use crate::process::Context;
 use crate::uapi::Session;
 use kernel::{
     fs::File,

@@ -5,8 +5,8 @@ use super::rig::*;
 use crate::abi::message::{self, COOKIE, code};
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
 use crate::card::Entry;
-use crate::process::context::Context;
-use crate::process::registry::{Asked, Listener};
+use crate::process::Context;
+use crate::process::owned::{Asked, Listener};
 use kernel::{mm::MmWithUser, prelude::*, sync::Arc, world::calmly};
 
 /// What firmware says to a command, and what that is for the process.

@@ -5,7 +5,7 @@ use super::clients::*;
 use super::rig::*;
 use crate::abi::message;
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
-use crate::process::context::Context;
+use crate::process::Context;
 use kernel::{prelude::*, sync::Arc};
 
 /// Lengths of private data, and data, that are none.

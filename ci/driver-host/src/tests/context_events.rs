@@ -5,7 +5,7 @@ use super::clients::*;
 use super::rig::*;
 use crate::abi::message::{self, CODE, CmClosed, CmEstablished, CmRequest, Entry, QpError};
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
-use crate::process::context::Context;
+use crate::process::Context;
 use kernel::{prelude::*, sync::Arc};
 
 /// The events that wait, in order.
@@ -293,7 +293,7 @@ fn f4_who_names_an_identity_does_not_reach_a_successor() {
     rig.given();
     assert_eq!((new_cq.cqn, new.qpn), (old_cq.cqn, old.qpn));
     let there = rig.things();
-    let named = |number, identity| crate::process::object::Name { number, identity };
+    let named = |number, identity| crate::process::owned::Name { number, identity };
     assert_eq!(c.destroy_qp(named(old.qpn, old.identity)), Err(ENOENT));
     assert_eq!(c.disconnect(named(old.qpn, old.identity)), Err(ENOENT));
     assert_eq!(c.query_qp(named(old.qpn, old.identity)).map(drop), Err(ENOENT));

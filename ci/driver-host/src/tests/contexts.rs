@@ -6,7 +6,7 @@ use super::rig::*;
 use crate::abi::message;
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
 use crate::card::State;
-use crate::process::context::Context;
+use crate::process::Context;
 use crate::process::object::Mapping;
 use kernel::{prelude::*, sync::Arc};
 

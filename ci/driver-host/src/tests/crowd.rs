@@ -6,7 +6,7 @@ use super::rig::*;
 use crate::abi::message;
 use crate::abi::{card::*, ioctl::*, ring::*, status::*};
 use crate::card::State;
-use crate::process::context::Context;
+use crate::process::Context;
 use berth_random::{Rng, cases, seed};
 use kernel::{mm::MmWithUser, prelude::*, sync::Arc, world::calmly};
 

@@ -6,7 +6,7 @@ use crate::abi::message::{Fence, PageRelease, code};
 use crate::abi::{card::*, counters::*, ring::*, status::*};
 use crate::card::owner::Owner as _;
 use crate::pages::table::Table;
-use crate::process::context::Context;
+use crate::process::Context;
 use kernel::{mm::MmWithUser, sync::Arc};
 
 /// Queue pairs.

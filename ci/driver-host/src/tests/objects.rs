@@ -5,7 +5,7 @@ use super::clients::*;
 use super::rig::*;
 use crate::abi::message::{self, CqCreate, QpCreate};
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
-use crate::process::context::Context;
+use crate::process::Context;
 use crate::process::object::Mapping;
 use kernel::{prelude::*, sync::Arc};
 

@@ -5,7 +5,7 @@ use super::rig::*;
 use crate::abi::card::*;
 use crate::card::State;
 use crate::memory::{Change, change};
-use crate::process::context::Context;
+use crate::process::Context;
 use berth_random::{Rng, cases, seed};
 use kernel::{
     mm::MmWithUser,

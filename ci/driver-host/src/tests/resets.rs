@@ -8,7 +8,7 @@ use crate::abi::{card::*, counters::*, host::*, ioctl, status::*};
 use crate::card::net::Net;
 use crate::card::{Card, State};
 use crate::hardware::{Hardware, MASTER};
-use crate::process::context::Context;
+use crate::process::Context;
 use kernel::{
     prelude::*,
     sync::{Arc, atomic::Relaxed},

@@ -12,8 +12,8 @@ use crate::kernel::workqueue::OwnedQueue;
 use crate::memory::{Change, Surroundings, change, surroundings};
 use crate::pages::service::PageConfig;
 use crate::pages::{AddressSpace, PageService};
-use crate::process::context::Context;
-use crate::process::registry::{Registry, RegistryConfig};
+use crate::process::Context;
+use crate::process::{Registry, registry::RegistryConfig};
 use kernel::{
     mm::{Mm, MmWithUser, task},
     pci::DEVICE as PCI,

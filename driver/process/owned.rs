@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a context owns, and what waits for its process.
+
+use crate::{
+    abi::ioctl::ContextEvent,
+    kernel::{eventfd::EventFd, pin::SharedPages},
+};
+use kernel::{
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+};
+
+/// An object as a process names it: by number, and by identity unless that is 0. Numbers are
+/// reused, identities are not.
+#[derive(Clone, Copy)]
+pub(crate) struct Name {
+    /// CQN, QPN or service id.
+    pub(crate) number: u32,
+    /// Identity, or 0 for whatever has the number.
+    pub(crate) identity: u64,
+}
+
+impl Name {
+    pub(crate) fn is(self, number: u32, identity: u64) -> bool {
+        self.number == number && (self.identity == 0 || self.identity == identity)
+    }
+}
+
+impl From<u32> for Name {
+    fn from(number: u32) -> Self {
+        Self {
+            number,
+            identity: 0,
+        }
+    }
+}
+
+/// A completion queue.
+pub(crate) struct Cq {
+    /// Its number.
+    pub(crate) cqn: u32,
+    /// Its identity in its context.
+    pub(super) identity: u64,
+    /// Its memory.
+    pub(crate) memory: SharedPages,
+    pub(super) event_fd: Option<EventFd>,
+    pub(super) users: Atomic<u32>,
+}
+
+impl Cq {
+    /// An armed notification has fired.
+    pub(crate) fn notify(&self) {
+        if let Some(fd) = &self.event_fd {
+            fd.signal();
+        }
+    }
+}
+
+/// A queue pair.
+pub(crate) struct Qp {
+    /// Its number.
+    pub(crate) qpn: u32,
+    /// Its identity in its context.
+    pub(super) identity: u64,
+    /// Its memory.
+    pub(crate) memory: SharedPages,
+    pub(super) cqs: [Arc<Cq>; 2],
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        for cq in &self.cqs {
+            cq.users.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+/// What a context owns.
+pub(crate) struct Objects {
+    pub(super) qps: KVec<Arc<Qp>>,
+    pub(super) cqs: KVec<Arc<Cq>>,
+}
+
+/// The listener of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listener {
+    /// The service.
+    pub(crate) service: u32,
+    /// ASID.
+    pub(crate) asid: u32,
+    /// Identity in that context.
+    pub(crate) identity: u64,
+}
+
+/// A connection request that is not yet answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// Its id, which firmware has given it.
+    pub(crate) id: u32,
+    /// ASID of whom it is for.
+    pub(crate) asid: u32,
+    /// Identity of the listener that it is for.
+    pub(crate) listener: u64,
+}
+
+/// Context events kept; with more the oldest are lost. Each QP causes few of them.
+pub(super) const MAX_EVENTS: usize = 256;
+
+pub(crate) struct Events {
+    pub(super) queue: KVec<ContextEvent>,
+    /// The process is to be told that the card was lost, before the events in the queue.
+    pub(super) lost: bool,
+}
