@@ -12,8 +12,8 @@
 //! * `pages`: pinning what the card asks for, and taking it back.
 //! * `process`: what processes own of a card: contexts, queue pairs, completion queues, connections.
 //!
-//! Above them: `events` (the interrupt thread), `uapi` (`/dev/berthN`), `debugfs`, `params` (the module's parameters),
-//! and this file (module and `probe`).
+//! Above them: `events` (the interrupt thread), `debugfs`, `params` (the module's parameters), `cards` (by their numbers),
+//! `uapi` (`/dev/berthN`), and this file (module and `probe`).
 //!
 //! Lock order, outermost first: `Context::control`, `Card::reset_lock`, `Card::events`,
 //! `AddressSpace::space` (pages and requests), the process's budget (`Share::budget`), the card's
@@ -30,10 +30,9 @@ use ::kernel::{
     dma::{Device, DmaMask},
     driver,
     miscdevice::{MiscDeviceOptions, MiscDeviceRegistration},
-    mm::Mm,
     pci,
     prelude::*,
-    sync::{global_lock, Arc},
+    sync::Arc,
     InPlaceModule, ModuleMetadata, ThisModule,
 };
 
@@ -42,6 +41,7 @@ use ::kernel::{
 #[allow(dead_code, unreachable_pub)]
 mod abi;
 mod card;
+mod cards;
 mod debugfs;
 mod events;
 mod kernel;
@@ -59,12 +59,9 @@ use crate::kernel::{
     workqueue::OwnedQueue,
 };
 use card::{regs::Regs, Card, CardConfig};
+use cards::{shares_of, Instance, GLOBAL};
 use events::Events;
-use pages::{
-    service::PageConfig,
-    share::{Shares, MAX_CARDS},
-    PageService,
-};
+use pages::{service::PageConfig, PageService};
 use params::Params;
 use process::{registry::RegistryConfig, Registry};
 use uapi::Session;
@@ -75,58 +72,6 @@ const MAX_WORKERS: c_int = 256;
 /// work queue can have, several times what a card can ask for at a time (480). Some may be of
 /// closed contexts, whose pages never come.
 const MAX_FAULTS: c_int = 2048;
-
-/// What the cards of this module share.
-struct Global {
-    queues: Option<(Arc<OwnedQueue>, Arc<OwnedQueue>)>,
-    /// For each instance, whether it is taken.
-    taken: [bool; MAX_CARDS],
-    /// For each instance, the card while it may be opened.
-    cards: [Option<Arc<Registry>>; MAX_CARDS],
-}
-
-global_lock! {
-    // SAFETY: Initialised in the module's initialiser, before the driver is registered.
-    unsafe(uninit) static GLOBAL: Mutex<Global> = Global {
-        queues: None,
-        taken: [false; MAX_CARDS],
-        cards: [const { None }; MAX_CARDS],
-    };
-}
-
-/// The registry of the card that a device node belongs to.
-fn registry_by_instance(instance: usize) -> Option<Arc<Registry>> {
-    GLOBAL.lock().cards.get(instance)?.clone()
-}
-
-/// What the process of an address space has of each card that may be opened.
-fn shares_of(mm: &Mm) -> Shares {
-    let global = GLOBAL.lock();
-    core::array::from_fn(|i| {
-        let shares = global.cards[i].as_ref()?.shares.lock();
-        let found = shares.iter().find(|share| share.is_of(mm));
-        found.cloned()
-    })
-}
-
-/// The number of a card; free again when dropped.
-struct Instance(usize);
-
-impl Instance {
-    fn new() -> Result<Self> {
-        let mut global = GLOBAL.lock();
-        let free = global.taken.iter().position(|taken| !taken);
-        let number = free.ok_or(ENOSPC)?;
-        global.taken[number] = true;
-        Ok(Self(number))
-    }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        GLOBAL.lock().taken[self.0] = false;
-    }
-}
 
 /// Takes a card out of service when dropped, while all of its resources are still there.
 struct Service(Arc<Registry>);

@@ -10,6 +10,7 @@ use crate::{
         ioctl::{self as uapi, *},
     },
     card::{Card, State, PAGE},
+    cards::registry_by_instance,
     kernel::doorbell::{self, HeldInode, Registers},
     kernel::eventfd::EventFd,
     kernel::gate::BoundRef,
@@ -64,7 +65,7 @@ impl MiscDevice for Session {
     fn open(_file: &File, misc: &MiscDeviceRegistration<Self>) -> Result<Self::Ptr> {
         let name = misc.device().name();
         let instance = NAMES.iter().position(|n| *n == name).ok_or(ENODEV)?;
-        let registry = crate::registry_by_instance(instance).ok_or(ENODEV)?;
+        let registry = registry_by_instance(instance).ok_or(ENODEV)?;
         KBox::try_pin_init(
             try_pin_init!(Session {
                 card: registry.card.clone(),

@@ -37,22 +37,10 @@ mod process;
 #[path = "../../../driver/uapi.rs"]
 mod uapi;
 
+mod cards;
 mod kernel;
 
 pub mod hardware;
 pub mod memory;
-
-/// What processes have of the card that a device node belongs to: there is one card.
-fn registry_by_instance(instance: usize) -> Option<std::sync::Arc<process::Registry>> {
-    let registry = memory::surroundings().card.borrow().clone();
-    registry.filter(|registry| registry.card.instance == instance)
-}
-
-/// What the process of an address space has of each card.
-fn shares_of(mm: &::kernel::mm::Mm) -> pages::share::Shares {
-    let surroundings = memory::surroundings();
-    let cards = surroundings.card.borrow().iter().chain(&*surroundings.others.borrow()).cloned().collect::<Vec<_>>();
-    std::array::from_fn(|n| cards.get(n)?.shares.lock().iter().find(|s| s.is_of(mm)).cloned())
-}
 
 mod tests;

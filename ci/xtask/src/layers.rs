@@ -30,7 +30,6 @@ const TREES: &[Tree] = &[
         top: "firmware/protocol/src/lib.rs",
         ranks: &[&["base"], &["rc"], &["wire", "memory"], &["credit", "service"], &["card"], &["stream", "model"]],
     },
-    // The module's own functions, which `uapi` calls, are in the file at the top.
     Tree {
         top: "driver/berth.rs",
         ranks: &[
@@ -40,7 +39,7 @@ const TREES: &[Tree] = &[
             &["pages"],
             &["process"],
             &["debugfs", "events", "params"],
-            &["registry_by_instance"],
+            &["cards"],
             &["uapi"],
         ],
     },

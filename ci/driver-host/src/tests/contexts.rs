@@ -232,8 +232,8 @@ fn decision_21_a_process_that_is_gone_though_page_faults_of_two_cards_hold_its_m
     let (mm, c) = rig.client();
     let (second, third) = (rig.context_elsewhere(mm), rig.context_elsewhere(rig.process()));
     let closed = |rig: &Rig| {
-        c.close_if_orphaned(crate::shares_of);
-        second.close_if_orphaned(crate::shares_of);
+        c.close_if_orphaned(crate::cards::shares_of);
+        second.close_if_orphaned(crate::cards::shares_of);
         rig.settle();
         [&c, &second, &third].map(|c| c.space.lock().closing)
     };

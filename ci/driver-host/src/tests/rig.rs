@@ -290,7 +290,7 @@ fn card(gate: &Arc<Gate>, instance: usize, setup: Setup) -> Arc<Registry> {
         max_process_contexts: setup.most[0],
         max_process_qps: setup.most[1],
         max_process_cqs: setup.most[2],
-        shares_of: crate::shares_of,
+        shares_of: crate::cards::shares_of,
     };
     let card = Card::new(gate, Regs::new(&PCI).expect("registers"), config).expect("a card");
     let pages = PageService::new(&card, pages).expect("its page service");
