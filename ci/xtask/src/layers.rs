@@ -6,9 +6,13 @@
 //! `crate::`, and at those with which `super::` leaves a folder. It passes over comments and over items with
 //! `#[cfg(test)]`. The file at the top itself is above all folders.
 //!
+//! The files of a tree, too, use each other in one direction: see [`circles`].
+//!
 //! Of the RTL it looks at the instances that modules have of each other, by the same rule ([`RTL`]).
 //!
 //! Where the file at the top has a tour (lines `//! * [`folder`]: …`), it must name all folders, in the table's order.
+
+mod circles;
 
 use std::fs;
 use std::path::Path;
@@ -73,7 +77,8 @@ const RTL_TOP: &str = "hw-rtl/rtl";
 /// Checks all trees of a checkout.
 ///
 /// # Errors
-/// Names every use of what stands beside or above, and all that the table does not name; or what cannot be read.
+/// Names every use of what stands beside or above, every circle of files, and all that the table does not name; or what
+/// cannot be read.
 pub fn check(repo: &Path) -> Result<()> {
     let mut wrong = Vec::new();
     for tree in TREES {
@@ -85,10 +90,14 @@ pub fn check(repo: &Path) -> Result<()> {
         for name in tree.names() {
             rust_files(folder, name, &mut files)?;
         }
+        let mut sources = Vec::new();
         for file in files {
             let text = fs::read_to_string(folder.join(&file)).with_context(|| format!("reading {file}"))?;
             wrong.extend(tree.faults(&file, &text)?);
+            sources.push((file, text));
         }
+        let circles = circles::circles(&sources)?;
+        wrong.extend(circles.iter().map(|circle| tree.path(circle)));
     }
     let mut sources = Vec::new();
     for folder in RTL.iter().copied().flatten() {
@@ -196,19 +205,10 @@ fn paths(tokens: TokenStream, depth: usize, used: &mut Vec<(usize, String)>) {
     while let Some(token) = tokens.get(i) {
         i += 1;
         if punct(i - 1, '#') {
-            let inner = punct(i, '!');
-            let for_tests = matches!(tokens.get(i + usize::from(inner)), Some(TokenTree::Group(attribute))
-                if attribute.stream().to_string().replace(' ', "") == "cfg(test)");
-            if for_tests && inner {
-                return;
-            }
-            if for_tests {
-                let ends = |token: &TokenTree| match token {
-                    TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
-                    TokenTree::Punct(punct) => punct.as_char() == ';',
-                    _ => false,
-                };
-                i += tokens[i..].iter().take_while(|token| !ends(token)).count() + 1;
+            match is_for_tests(&tokens[i..]) {
+                Some(true) => return,
+                Some(false) => i += item_length(&tokens[i..]),
+                None => (),
             }
         } else if ident(i - 1, "mod")
             && let Some(TokenTree::Group(body)) = tokens.get(i + 1)
@@ -230,6 +230,26 @@ fn paths(tokens: TokenStream, depth: usize, used: &mut Vec<(usize, String)>) {
             paths(group.stream(), depth, used);
         }
     }
+}
+
+/// Whether the attribute after a `#` is `cfg(test)`; if so, whether it holds for all that stands around it.
+fn is_for_tests(attribute: &[TokenTree]) -> Option<bool> {
+    let inner = matches!(attribute.first(), Some(TokenTree::Punct(punct)) if punct.as_char() == '!');
+    let text = match attribute.get(usize::from(inner)) {
+        Some(TokenTree::Group(attribute)) => attribute.stream().to_string(),
+        _ => return None,
+    };
+    (text.replace(' ', "") == "cfg(test)").then_some(inner)
+}
+
+/// Tokens to the end of the item that these begin with.
+fn item_length(tokens: &[TokenTree]) -> usize {
+    let ends = |token: &&TokenTree| match token {
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+        TokenTree::Punct(punct) => punct.as_char() == ';',
+        _ => false,
+    };
+    tokens.iter().take_while(|token| !ends(token)).count() + 1
 }
 
 /// The names with which the rest of a path begins: one, or those between braces.

@@ -230,7 +230,7 @@ const PARTS: &[Part] = &[
     },
     Part {
         name: "layers",
-        about: "no source folder uses one that stands beside or above it",
+        about: "no source folder uses one beside or above it, no files use each other in a circle",
         long: false,
         run: Tester::layers,
     },
