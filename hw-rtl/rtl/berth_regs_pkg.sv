@@ -315,17 +315,17 @@ package berth_regs_pkg;
     localparam logic [31:0] CPU_TIMER_OFF            = 32'h00000030; // wo: any value disarms the timer
     localparam logic [31:0] CPU_CLOCK_HZ             = 32'h00000034; // ro: engine clock in Hz
     localparam logic [31:0] CPU_CMD_POP              = 32'h00000040; // wo: any value drops the command at the head
-    localparam logic [31:0] CPU_DB_POP               = 32'h00000044; // ro: takes the next QP with a fresh doorbell: bit 31 valid, QPN in bits 15:0; latches the two registers below
-    localparam logic [31:0] CPU_DB_INDEX             = 32'h00000048; // ro: that QP's producer indices: send in bits 15:0, receive in bits 31:16
+    localparam logic [31:0] CPU_DB_POP               = 32'h00000044; // ro: takes the next QP with a fresh doorbell; latches the two registers below
+    localparam logic [31:0] CPU_DB_INDEX             = 32'h00000048; // ro: that QP's producer indices
     localparam logic [31:0] CPU_DB_BYTES             = 32'h0000004c; // ro: that QP's bytes posted so far, modulo 2^32
     localparam logic [31:0] CPU_DB_CFG_QPN           = 32'h00000050; // wo: QPN of the doorbell row to configure
-    localparam logic [31:0] CPU_DB_CFG               = 32'h00000054; // wo: doorbell row: bit 31 valid, bit 30 doorbells go to the fast path, doorbell page in bits 7:0; clears the row's indices, except that a valid row of the same page that gets bit 30 is rung there as it stands
-    localparam logic [31:0] CPU_RX_DESC              = 32'h00000060; // ro: received frame at the head: bit 31 valid, length in bits 28:16 (with iCRC, without FCS), slot in bits 7:0
+    localparam logic [31:0] CPU_DB_CFG               = 32'h00000054; // wo: doorbell row; clears its indices, except that a valid row of the same page that gets `fast` is rung there as it stands
+    localparam logic [31:0] CPU_RX_DESC              = 32'h00000060; // ro: received frame at the head
     localparam logic [31:0] CPU_RX_FLAGS             = 32'h00000064; // ro: its flags, see `RX_FLAG_*`
     localparam logic [31:0] CPU_RX_POP               = 32'h00000068; // wo: any value drops the descriptor at the head (its slot stays in use)
     localparam logic [31:0] CPU_RX_FREE              = 32'h0000006c; // wo: gives slot (bits 7:0) back to the receiver
-    localparam logic [31:0] CPU_TX_SEND              = 32'h00000070; // wo: sends a slot: length in bits 28:16 (without iCRC, FCS), bit 9 appends no iCRC, bit 8 loops back, slot in bits 7:0
-    localparam logic [31:0] CPU_TX_DONE              = 32'h00000074; // ro, pops: bit 31 valid, status in bits 23:16 (0 sent; else `DMA_*`: an attached read failed and nothing was sent), slot in bits 7:0
+    localparam logic [31:0] CPU_TX_SEND              = 32'h00000070; // wo: sends a slot
+    localparam logic [31:0] CPU_TX_DONE              = 32'h00000074; // ro, pops: a frame sent or given up
     localparam logic [31:0] CPU_CMD_W0               = 32'h00000080; // ro: first of the 16 words of the command at the head
     localparam logic [31:0] CPU_DMA_LOCAL            = 32'h000000c0; // wo: DMA: byte offset in packet RAM
     localparam logic [31:0] CPU_DMA_LEN_TAG          = 32'h000000c4; // wo: DMA: length in bytes in bits 15:0 (1 to 4608), tag in bits 31:16
@@ -344,7 +344,7 @@ package berth_regs_pkg;
     localparam logic [31:0] CPU_EV_SPACE             = 32'h00000144; // ro: free entries of the host's event ring
     localparam logic [31:0] CPU_CQ_BASE_LO           = 32'h00000150; // wo: completion queue: bus address low half
     localparam logic [31:0] CPU_CQ_BASE_HI           = 32'h00000154; // wo: completion queue: bus address high half
-    localparam logic [31:0] CPU_CQ_ATTR              = 32'h00000158; // wo: completion queue: bit 31 valid, doorbell page in bits 15:8, log2 of its entries (32 bytes each) in bits 3:0
+    localparam logic [31:0] CPU_CQ_ATTR              = 32'h00000158; // wo: completion queue
     localparam logic [31:0] CPU_CQ_CFG               = 32'h0000015c; // wo: configures the CQN in bits 15:0 with the three above; clears its indices
     localparam logic [31:0] CPU_CQE_W0               = 32'h00000160; // wo: first of the 8 words of a completion
     localparam logic [31:0] CPU_CQE_GO               = 32'h00000180; // wo: queues the completion for the CQN in bits 15:0
@@ -397,6 +397,52 @@ package berth_regs_pkg;
     localparam logic [31:0] REC_RECALL               = 32'h00000009; // Credits are wanted back
     localparam logic [31:0] REC_RECALLED             = 32'h0000000a; // Number of the first credit not kept
 
+    // Soft core: fields of engine registers
+    typedef struct packed {
+        logic [0:0] valid; // There is one
+        logic [14:0] zero_30_16;
+        logic [15:0] qpn; // QPN
+    } cpu_db_pop_t;
+    typedef struct packed {
+        logic [15:0] receive; // Of the receive queue
+        logic [15:0] send; // Of the send queue
+    } cpu_db_index_t;
+    typedef struct packed {
+        logic [0:0] valid; // The row is in use
+        logic [0:0] fast; // Doorbells go to the fast path
+        logic [21:0] zero_29_8;
+        logic [7:0] page; // Doorbell page
+    } cpu_db_cfg_t;
+    typedef struct packed {
+        logic [0:0] valid; // There is one
+        logic [1:0] zero_30_29;
+        logic [12:0] length; // Length with iCRC, without FCS
+        logic [7:0] zero_15_8;
+        logic [7:0] slot; // Receive slot
+    } cpu_rx_desc_t;
+    typedef struct packed {
+        logic [2:0] zero_31_29;
+        logic [12:0] length; // Length without iCRC and FCS
+        logic [5:0] zero_15_10;
+        logic [0:0] raw; // Append no iCRC: the frame is not RoCE
+        logic [0:0] loopback; // To this card's own receiver
+        logic [7:0] slot; // Transmit slot
+    } cpu_tx_send_t;
+    typedef struct packed {
+        logic [0:0] valid; // There is one
+        logic [6:0] zero_30_24;
+        logic [7:0] status; // 0 sent; else `DMA_*`: an attached read failed and nothing was sent
+        logic [7:0] zero_15_8;
+        logic [7:0] slot; // Transmit slot
+    } cpu_tx_done_t;
+    typedef struct packed {
+        logic [0:0] valid; // The queue is in use
+        logic [14:0] zero_30_16;
+        logic [7:0] page; // Doorbell page
+        logic [3:0] zero_7_4;
+        logic [3:0] log2; // log2 of its entries
+    } cpu_cq_attr_t;
+
     // Layout beyond the tables
     localparam logic [31:0] CPU_FAST                 = 32'h82000000; // Bus address of the fast path's rows
     localparam logic [31:0] CPU_RAM                  = 32'h00000000; // Bus address of the firmware RAM (cached)
@@ -410,6 +456,10 @@ package berth_regs_pkg;
     localparam logic [31:0] CQE_BYTES                = 32'h00000020; // Bytes of a completion
     localparam logic [31:0] OP_SEND                  = 32'h00000001; // Opcode of a send, in its queue element and its completion
     localparam logic [31:0] OP_RECV                  = 32'h00000002; // Opcode of a receive, likewise
+    localparam logic [31:0] SEND_PUSH                = 32'h00000001; // Flag of a send's element: PUSH
+    localparam logic [31:0] SEND_INLINE              = 32'h00000002; // Flag of a send's element: its data stand in it
+    localparam logic [31:0] SEND_IMMEDIATE           = 32'h00000004; // Flag of a send's element: an immediate stands in front of the rest
+    localparam logic [31:0] MAX_INLINE               = 32'h00000028; // Most bytes of data in an element
     localparam logic [31:0] MAX_SGE                  = 32'h00000007; // Ranges of a queue element
     localparam logic [31:0] WQE_BYTES                = 32'h00000080; // Bytes of a queue element
     localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h0000003a; // RTL counters (see C_*)

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use crate::gen_rows::{fields, packed};
 use berth_abi::{card, counters, cpu, host, message, ring, status, wire, wqe};
 
 /// A table as `berth-abi` declares it: (name, value, text).
@@ -175,6 +176,14 @@ const EXTRA: Table = &[
     ("CQE_BYTES", wqe::CQE_BYTES as u64, " Bytes of a completion."),
     ("OP_SEND", wqe::OP_SEND as u64, " Opcode of a send, in its queue element and its completion."),
     ("OP_RECV", wqe::OP_RECV as u64, " Opcode of a receive, likewise."),
+    ("SEND_PUSH", wqe::SEND_PUSH as u64, " Flag of a send's element: PUSH."),
+    ("SEND_INLINE", wqe::SEND_INLINE as u64, " Flag of a send's element: its data stand in it."),
+    (
+        "SEND_IMMEDIATE",
+        wqe::SEND_IMMEDIATE as u64,
+        " Flag of a send's element: an immediate stands in front of the rest.",
+    ),
+    ("MAX_INLINE", wqe::MAX_INLINE as u64, " Most bytes of data in an element."),
     ("MAX_SGE", wqe::MAX_SGE as u64, " Ranges of a queue element."),
     ("WQE_BYTES", wqe::WQE_BYTES as u64, " Bytes of a queue element."),
     ("NUM_RTL_COUNTERS", counters::NUM_RTL_COUNTERS as u64, " RTL counters (see C_*)."),
@@ -238,6 +247,10 @@ fn package(others: &[(&str, u64)]) -> String {
     for section in SECTIONS {
         emit(&mut out, section.title, section.table);
     }
+    writeln!(out, "\n    // Soft core: fields of engine registers").unwrap();
+    for (_, record) in cpu::CPU_RECORDS {
+        packed(&mut out, "cpu", record);
+    }
     emit(&mut out, "Layout beyond the tables", EXTRA);
     emit(&mut out, "Packet RAM", &packet_ram);
     writeln!(out, "\nendpackage").unwrap();
@@ -260,7 +273,8 @@ fn registers() -> String {
         };
         writeln!(out, "| {head} | Name | Meaning |\n|---:|---|---|").unwrap();
         for &(name, value, text) in section.table {
-            let text = cell(text);
+            let record = cpu::CPU_RECORDS.iter().find(|record| record.0 == name).map(|record| record.1);
+            let text = cell(text) + &fields(record);
             match section.show {
                 Show::Offset => writeln!(out, "| `{value:#05x}` | `{name}` | {text} |"),
                 Show::Number => writeln!(out, "| {value} | `{name}` | {text} |"),

@@ -25,11 +25,12 @@ const HALVES: [Half; 2] = [
 
 /// The name of a record's type in SystemVerilog.
 fn type_name(prefix: &str, record: &Record) -> String {
-    format!("{}_{}_t", prefix.to_lowercase(), record.name.to_lowercase()).trim_start_matches('_').to_owned()
+    let words = record.name.chars().flat_map(|c| c.is_uppercase().then_some('_').into_iter().chain([c]));
+    format!("{prefix}{}_t", words.collect::<String>()).to_lowercase()
 }
 
 /// Declares `record` as a packed struct. Bits that no field has are `zero_HIGH_LOW`.
-fn packed(out: &mut String, prefix: &str, record: &Record) {
+pub fn packed(out: &mut String, prefix: &str, record: &Record) {
     writeln!(out, "    typedef struct packed {{").unwrap();
     let mut above = record.bits;
     let gap = |out: &mut String, above: u32, high: u32| {
@@ -121,11 +122,7 @@ pub fn page() -> String {
                 1 => word.number.to_string(),
                 count => format!("{} to {}", word.number, word.number + count - 1),
             };
-            let mut text = cell(word.text);
-            for &(field, high, low, meaning) in word.record.map_or(&[][..], |record| record.fields) {
-                let bits = if high == low { high.to_string() } else { format!("{high}:{low}") };
-                write!(text, "<br>{bits} `{field}`: {}", cell(meaning)).unwrap();
-            }
+            let text = cell(word.text) + &fields(word.record);
             writeln!(out, "| {number} | `{}` | {text} |", word.name).unwrap();
         }
         table(&mut out, "Command", half.commands);
@@ -136,6 +133,16 @@ pub fn page() -> String {
     table(&mut out, "Code", event::CODES);
     table(&mut out, "Fault", event::FAULTS);
     out
+}
+
+/// The fields of a record, behind what stands in a cell of a table.
+pub fn fields(record: Option<&Record>) -> String {
+    let mut text = String::new();
+    for &(field, high, low, meaning) in record.map_or(&[][..], |record| record.fields) {
+        let bits = if high == low { high.to_string() } else { format!("{high}:{low}") };
+        write!(text, "<br>{bits} `{field}`: {}", cell(meaning)).unwrap();
+    }
+    text
 }
 
 fn table(out: &mut String, head: &str, rows: Table) {

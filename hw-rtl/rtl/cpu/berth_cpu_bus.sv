@@ -331,7 +331,17 @@ module berth_cpu_bus #(
 
     // what a register here reads as
     logic [31:0] reg_rdata;
+    berth_regs_pkg::cpu_rx_desc_t rx_desc;
+    berth_regs_pkg::cpu_tx_done_t tx_done;
     always_comb begin
+        rx_desc        = '0;
+        rx_desc.valid  = 1'b1;
+        rx_desc.length = desc.len;
+        rx_desc.slot   = 8'(desc.slot);
+        tx_done        = '0;
+        tx_done.valid  = 1'b1;
+        tx_done.status = sent.status;
+        tx_done.slot   = sent.slot;
         reg_rdata = 32'd0;
         case (offset)
             berth_regs_pkg::CPU_ID:       reg_rdata = berth_regs_pkg::CARD_ID;
@@ -340,10 +350,9 @@ module berth_cpu_bus #(
             berth_regs_pkg::CPU_CYCLE_LO: reg_rdata = cycles[31:0];
             berth_regs_pkg::CPU_CYCLE_HI: reg_rdata = cycles_hi_q;
             berth_regs_pkg::CPU_CLOCK_HZ: reg_rdata = berth_regs_pkg::CLOCK_HZ;
-            berth_regs_pkg::CPU_RX_DESC:  reg_rdata = desc_valid ? {1'b1, 2'd0, desc.len, 12'd0, desc.slot} : 32'd0;
+            berth_regs_pkg::CPU_RX_DESC:  reg_rdata = desc_valid ? rx_desc : 32'd0;
             berth_regs_pkg::CPU_RX_FLAGS: reg_rdata = {29'd0, desc.flags};
-            berth_regs_pkg::CPU_TX_DONE:
-                reg_rdata = sent_valid ? {1'b1, 7'd0, sent.status, 8'd0, sent.slot} : 32'd0;
+            berth_regs_pkg::CPU_TX_DONE:  reg_rdata = sent_valid ? tx_done : 32'd0;
             berth_regs_pkg::CPU_FAST_EVENT: reg_rdata = fe_valid ? {fe.code, fe.qpn, fe.argument[39:32]} : 32'd0;
             berth_regs_pkg::CPU_FAST_ARG: reg_rdata = fe.argument[31:0];
             default: ;
@@ -358,10 +367,13 @@ module berth_cpu_bus #(
     assign slot_free      = reg_write && offset == berth_regs_pkg::CPU_RX_FREE;
     assign slot_free_n = m_wdata[7:0];
     assign send_valid      = reg_write && offset == berth_regs_pkg::CPU_TX_SEND;
-    assign send.len       = m_wdata[28:16];
-    assign send.raw       = m_wdata[9];
-    assign send.loop      = m_wdata[8];
-    assign send.slot      = m_wdata[7:0];
+    berth_regs_pkg::cpu_tx_send_t tx_send;
+    assign tx_send         = m_wdata;
+    assign send.len       = tx_send.length;
+    assign send.raw       = tx_send.raw;
+    assign send.loop      = tx_send.loopback;
+    assign send.slot      = tx_send.slot;
+    wire unused_send       = &{1'b0, tx_send};
     assign sent_pop  = reg_read && offset == berth_regs_pkg::CPU_TX_DONE;
     assign fe_pop       = reg_read && offset == berth_regs_pkg::CPU_FAST_ARG;
 

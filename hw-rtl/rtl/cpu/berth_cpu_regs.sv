@@ -85,19 +85,21 @@ module berth_cpu_regs (
   assign rgo_valid = go && !h_wdata[0];
   assign wgo_valid = go && h_wdata[0];
   logic [63:0] dma_addr_q, xlt_va_q, cq_base_q;
-  logic [31:0] cq_attr_q;
+  berth_regs_pkg::cpu_cq_attr_t cq_attr_q;
+  berth_regs_pkg::cpu_db_cfg_t db_cfg;
   logic [15:0] xlt_tag_q, db_qpn_q;
   assign dma.addr = dma_addr_q;
   assign xgo.va = xlt_va_q;
   assign xgo.tag = xlt_tag_q;
-  assign db_setup.on = h_wdata[31];
-  assign db_setup.fast = h_wdata[30];
+  assign db_cfg = h_wdata;
+  assign db_setup.on = db_cfg.valid;
+  assign db_setup.fast = db_cfg.fast;
   assign db_setup.qpn = db_qpn_q;
-  assign db_setup.uar = h_wdata[7:0];
-  assign cq_setup.on = cq_attr_q[31];
-  assign cq_setup.uar = cq_attr_q[15:8];
+  assign db_setup.uar = db_cfg.page;
+  assign cq_setup.on = cq_attr_q.valid;
+  assign cq_setup.uar = cq_attr_q.page;
   assign cq_setup.base = cq_base_q;
-  assign cq_setup.log2 = cq_attr_q[3:0];
+  assign cq_setup.log2 = cq_attr_q.log2;
   assign dma.bad = length == 0 || length > berth_regs_pkg::SLOT_BYTES || local_q > berth_regs_pkg::PKT_BYTES ||
       local_q + length > berth_regs_pkg::PKT_BYTES;
   assign dma.place = local_q[17:0];
@@ -192,5 +194,5 @@ module berth_cpu_regs (
   // Words of an event or a completion do not change under its writer.
   always_ff @(posedge clk) if (!rst && $past(!rst && fev_valid) && fev_valid && !$past(fev_ready)) assert ($stable(fev_words));
 
-  wire unused = &{1'b0, h_addr[1:0], cq_attr_q, xlt_len_q[31]};
+  wire unused = &{1'b0, h_addr[1:0], db_cfg, cq_attr_q, xlt_len_q[31]};
 endmodule

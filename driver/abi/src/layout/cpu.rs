@@ -89,18 +89,18 @@ table! {
 
     /// wo: any value drops the command at the head.
     CPU_CMD_POP = 0x040;
-    /// ro: takes the next QP with a fresh doorbell: bit 31 valid, QPN in bits 15:0; latches the two registers below.
+    /// ro: takes the next QP with a fresh doorbell; latches the two registers below.
     CPU_DB_POP = 0x044;
-    /// ro: that QP's producer indices: send in bits 15:0, receive in bits 31:16.
+    /// ro: that QP's producer indices.
     CPU_DB_INDEX = 0x048;
     /// ro: that QP's bytes posted so far, modulo 2^32.
     CPU_DB_BYTES = 0x04c;
     /// wo: QPN of the doorbell row to configure.
     CPU_DB_CFG_QPN = 0x050;
-    /// wo: doorbell row: bit 31 valid, bit 30 doorbells go to the fast path, doorbell page in bits 7:0; clears the row's indices, except that a valid row of the same page that gets bit 30 is rung there as it stands.
+    /// wo: doorbell row; clears its indices, except that a valid row of the same page that gets `fast` is rung there as it stands.
     CPU_DB_CFG = 0x054;
 
-    /// ro: received frame at the head: bit 31 valid, length in bits 28:16 (with iCRC, without FCS), slot in bits 7:0.
+    /// ro: received frame at the head.
     CPU_RX_DESC = 0x060;
     /// ro: its flags, see `RX_FLAG_*`.
     CPU_RX_FLAGS = 0x064;
@@ -108,9 +108,9 @@ table! {
     CPU_RX_POP = 0x068;
     /// wo: gives slot (bits 7:0) back to the receiver.
     CPU_RX_FREE = 0x06c;
-    /// wo: sends a slot: length in bits 28:16 (without iCRC, FCS), bit 9 appends no iCRC, bit 8 loops back, slot in bits 7:0. Waits for the slot's attached DMA reads.
+    /// wo: sends a slot. Waits for the slot's attached DMA reads.
     CPU_TX_SEND = 0x070;
-    /// ro, pops: bit 31 valid, status in bits 23:16 (0 sent; else `DMA_*`: an attached read failed and nothing was sent), slot in bits 7:0.
+    /// ro, pops: a frame sent or given up.
     CPU_TX_DONE = 0x074;
 
     /// ro: first of the 16 words of the command at the head.
@@ -153,7 +153,7 @@ table! {
     CPU_CQ_BASE_LO = 0x150;
     /// wo: completion queue: bus address high half.
     CPU_CQ_BASE_HI = 0x154;
-    /// wo: completion queue: bit 31 valid, doorbell page in bits 15:8, log2 of its entries (32 bytes each) in bits 3:0.
+    /// wo: completion queue.
     CPU_CQ_ATTR = 0x158;
     /// wo: configures the CQN in bits 15:0 with the three above; clears its indices.
     CPU_CQ_CFG = 0x15c;
@@ -217,7 +217,7 @@ records! { u32;
     TxDone {
         /// There is one.
         valid: 31 31,
-        /// 0 sent, else `DMA_*`.
+        /// 0 sent; else `DMA_*`: an attached read failed and nothing was sent.
         status: 23 16,
         /// Transmit slot.
         slot: 7 0,
@@ -232,6 +232,17 @@ records! { u32;
         log2: 3 0,
     }
 }
+
+/// Fields of those registers that have several: register, fields.
+pub const CPU_RECORDS: &[(&str, &Record)] = &[
+    ("CPU_DB_POP", &DbPop::RECORD),
+    ("CPU_DB_INDEX", &DbIndex::RECORD),
+    ("CPU_DB_CFG", &DbCfg::RECORD),
+    ("CPU_RX_DESC", &RxDesc::RECORD),
+    ("CPU_TX_SEND", &TxSend::RECORD),
+    ("CPU_TX_DONE", &TxDone::RECORD),
+    ("CPU_CQ_ATTR", &CqAttr::RECORD),
+];
 
 table! {
     /// Flags of a received frame (`CPU_RX_FLAGS`), as (name, mask, text).

@@ -7,8 +7,8 @@
 // A doorbell that brings its WQE goes straight to the check when nothing of its QP lies before it;
 // else it counts as a plain doorbell, because the process has written the WQE to its queue as well.
 //
-// WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}; with flag IMMEDIATE a line {0, 0, immediate}
-// (message mode only); then SGEs, or with flag INLINE, and num_sge 0, up to 40 bytes of data. A doorbell's slot has the
+// WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}; with flag SEND_IMMEDIATE a line {0, 0, immediate}
+// (message mode only); then SGEs, or with flag SEND_INLINE, and num_sge 0, up to MAX_INLINE bytes of data. A doorbell's slot has the
 // same form in 64 bytes: two lines and 8 bytes behind the first line; its last 8 bytes are the commit word (decision 28).
 //
 // A queue that cannot be read, or whose doorbell names an element that cannot be (further than the queue is deep ahead of
@@ -83,6 +83,10 @@ module berth_fp_send_wqe #(
     localparam int unsigned AW     = LF + 5 - LL;              // beats of all fetch buffers
     localparam int unsigned MAX_SGE = berth_regs_pkg::MAX_SGE;
     localparam logic [7:0]  OP_SEND = berth_regs_pkg::OP_SEND[7:0];
+    localparam logic [7:0]  PUSH      = berth_regs_pkg::SEND_PUSH[7:0];
+    localparam logic [7:0]  INLINED   = berth_regs_pkg::SEND_INLINE[7:0];
+    localparam logic [7:0]  IMMEDIATE = berth_regs_pkg::SEND_IMMEDIATE[7:0];
+    localparam logic [31:0] MAX_INLINE = berth_regs_pkg::MAX_INLINE;
 
     // ---- rows ------------------------------------------------------------------------
     logic [31:0]   base_lo, base_hi;
@@ -325,16 +329,16 @@ module berth_fp_send_wqe #(
     logic          inl, ext, ext_line, last_line, sge_used;
     logic [2:0]    lines, data_line;      // data_line: of those behind the immediate's
     logic          bad;
-    assign inl       = h_flags_q[1];
-    assign ext       = h_flags_q[2];
+    assign inl       = (h_flags_q & INLINED) != 8'd0;
+    assign ext       = (h_flags_q & IMMEDIATE) != 8'd0;
     assign ext_line  = ext && line_q == 3'd1;
     assign data_line = line_q - {2'd0, ext};
     assign lines     = {2'd0, ext} + (!inl ? h_sges_q > most_sges(bell_q, ext) ? 3'd0 : h_sges_q[2:0] : bell_q ? 3'd0 : 3'd3);
     assign last_line = line_q == lines;
     assign sge_used  = p_q == P_LINE && !inl && !ext_line && line[95:64] != 32'd0;
-    assign bad       = h_opcode_q != OP_SEND || h_flags_q[7:3] != 5'd0 || (ext && !message_p)
+    assign bad       = h_opcode_q != OP_SEND || (h_flags_q & ~(PUSH | INLINED | IMMEDIATE)) != 8'd0 || (ext && !message_p)
                        || h_len_q[31] || over_q
-                       || (inl ? h_len_q > (bell_q && ext ? 32'd24 : 32'd40) || h_sges_q != 16'd0
+                       || (inl ? h_len_q > (bell_q && ext ? MAX_INLINE - 32'd16 : MAX_INLINE) || h_sges_q != 16'd0
                                : h_sges_q > most_sges(bell_q, ext) || sum_q != h_len_q);
 
     assign worked_off  = p_q == P_END && left_q == 3'd1 && !bell_q;
@@ -343,7 +347,7 @@ module berth_fp_send_wqe #(
     assign elem_idx    = elems_q[LE-1:0];
     assign element.len    = h_len_q;
     assign element.bad    = bad;
-    assign element.push   = h_flags_q[0];
+    assign element.push   = (h_flags_q & PUSH) != 8'd0;
     assign element.inlined = inl;
     assign element.has_imm = ext;
     assign element.imm     = imm_q;
@@ -363,9 +367,12 @@ module berth_fp_send_wqe #(
     assign parsed_elems = row_elems;
 
     logic [127:0] header;
+    logic         header_ext, header_inl;  // h_flags_q has not its flags yet
     logic         header_lines;            // there is a line to read behind it
     assign header = bell_q ? fdb.wqe[127:0] : fetched_line;
-    assign header_lines = header[10] || (header[9] ? !bell_q : header[31:16] != 16'd0 && header[31:16] <= most_sges(bell_q, 1'b0));
+    assign header_ext = (header[15:8] & IMMEDIATE) != 8'd0;
+    assign header_inl = (header[15:8] & INLINED) != 8'd0;
+    assign header_lines = header_ext || (header_inl ? !bell_q : header[31:16] != 16'd0 && header[31:16] <= most_sges(bell_q, 1'b0));
 
     // SGEs that an element may have behind its header and, with `behind`, its immediate.
     function automatic logic [15:0] most_sges(input logic bell, input logic behind);
@@ -404,7 +411,7 @@ module berth_fp_send_wqe #(
             P_BELL: p_q <= bell_fits ? P_HEAD : P_IDLE;
             P_HEAD: begin
                 {h_id_q, h_len_q, h_sges_q, h_flags_q, h_opcode_q} <= header;
-                data_q     <= header[10] ? {128'd0, fdb.wqe[447:256]} : fdb.wqe[447:128];
+                data_q     <= header_ext ? {128'd0, fdb.wqe[447:256]} : fdb.wqe[447:128];
                 sum_q      <= 32'd0;
                 over_q     <= 1'b0;
                 line_q     <= 3'd1;
