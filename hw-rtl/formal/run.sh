@@ -186,7 +186,7 @@ proof dma_wr dma_wr_proof \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_wr_proof.sv berth_dma_wr.sv berth_dma_page.sv berth_fifo.sv berth_lutfifo.sv
 # two rules keep to the page; without both it is left
 mutant berth_dma_wr.sv 's/line_left = line - .*/line_left = line;/;s/left      = pg.len - off_q/left      = pg.len/'
-mutant berth_dma_page.sv 's/ \&\& !hold \&\& place) looking_q/ \&\& place) looking_q/'
+mutant berth_dma_page.sv 's/ \&\& !hold \&\& room) looking_q/ \&\& room) looking_q/'
 mutant berth_dma_page.sv 's/len = left_q < page_left ? .*/len = left_q;/'
 
 proof fp_ready fp_ready_proof \
@@ -221,7 +221,7 @@ mutant berth_dma_wr.sv 's/front_cmd.virt  = fast || wcmd.virt/front_cmd.virt  = 
 mutant berth_dma_wr.sv "s/off_q <= refuse || len == left ? '0 : off_q + len;/off_q <= off_q + len;/"
 proof dma_fence dma_fence_proof silent="berth_dma_wr.sv berth_dma_page.sv" induction=6 frames=12 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_fence_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv
-mutant berth_dma_page.sv 's/ \&\& !hold \&\& place) looking_q/ \&\& place) looking_q/'
+mutant berth_dma_page.sv 's/ \&\& !hold \&\& room) looking_q/ \&\& room) looking_q/'
 mutant berth_dma_page.sv 's/      looking_q <= 1.b0;$/      looking_q <= miss;/'
 mutant berth_dma_page.sv 's/(bad_q \&\& !hold)/bad_q/'
 mutant berth_dma_wr.sv "s/ + 7'(word_pop);/;/"

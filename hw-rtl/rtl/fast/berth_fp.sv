@@ -92,19 +92,19 @@ module berth_fp #(
     assign fc_ack   = t_ack || r_ack;
     assign fc_rdata = fc.half ? r_rdata : t_rdata;
 
-    // ---- events: in turn; what is shown stays until it is taken ----------------------------
-    logic [1:0]  ev_valid, ev_ready;
-    berth_row_pkg::fast_event_t t_event, r_event;
-    logic        ev_turn_q, ev_pick, ev_held_q, ev_shown_q, ev_busy;
-    assign ev_pick  = ev_held_q ? ev_shown_q : ev_valid[1] && (ev_turn_q || !ev_valid[0]);
-    assign fe_valid = ev_pick ? ev_valid[1] : ev_valid[0];
-    assign fe       = ev_pick ? r_event : t_event;
-    assign ev_ready = {fe_pop && ev_pick, fe_pop && !ev_pick};
+    // ---- events for firmware: in turn; what is shown stays until it is taken ----------------------------
+    logic [1:0]  fes_valid, fes_ready;
+    berth_row_pkg::fast_event_t t_fe, r_fe;
+    logic        fe_turn_q, fe_pick, fe_held_q, fe_shown_q, fe_busy;
+    assign fe_pick  = fe_held_q ? fe_shown_q : fes_valid[1] && (fe_turn_q || !fes_valid[0]);
+    assign fe_valid = fe_pick ? fes_valid[1] : fes_valid[0];
+    assign fe       = fe_pick ? r_fe : t_fe;
+    assign fes_ready = {fe_pop && fe_pick, fe_pop && !fe_pick};
     always_ff @(posedge clk) begin
-        ev_held_q  <= fe_valid && !fe_pop && !rst;
-        ev_shown_q <= ev_pick;
-        if (rst) ev_turn_q <= 1'b0;
-        else if (fe_valid && fe_pop) ev_turn_q <= !ev_pick;
+        fe_held_q  <= fe_valid && !fe_pop && !rst;
+        fe_shown_q <= fe_pick;
+        if (rst) fe_turn_q <= 1'b0;
+        else if (fe_valid && fe_pop) fe_turn_q <= !fe_pick;
     end
 
     // ---- doorbells -----------------------------------------------------------------------
@@ -150,7 +150,7 @@ module berth_fp #(
 
     berth_fp_tx #(.QPS(QPS), .DATA_W(DATA_W), .HOST_W(HOST_W), .WB(WB)) tx (
         .clk(clk), .rst(rst), .now(now), .fc_req(fc_req && !fc.half), .fc(fc), .fc_ack(t_ack), .fc_rdata(t_rdata),
-        .fe_valid(ev_valid[0]), .fe_ready(ev_ready[0]), .fe(t_event), .fe_busy(ev_busy),
+        .fe_valid(fes_valid[0]), .fe_ready(fes_ready[0]), .fe(t_fe), .fe_busy(fe_busy),
         .fdb_valid(fdb_valid && !fdb.rq), .fdb_ready(t_db_ready), .fdb(fdb), .qr_valid(qr_valid[0]),
         .qr_ready(qr_ready[0]), .qr(qr.tx), .qc_valid(qc_valid[0]), .qc_data(qc_data), .qc(qc), .xa_valid(xa_valid[0]),
         .xa_ready(xa_ready[0]), .xa(xa.tx), .xr_valid(x_valid[0]), .xr_ready(x_ready[0]), .xr(x.tx),
@@ -166,7 +166,7 @@ module berth_fp #(
 
     berth_fp_rx #(.DATA_W(DATA_W), .HOST_W(HOST_W), .QPS(QPS), .WB(WB)) rx (
         .clk(clk), .rst(rst), .busy(r_busy), .now(now), .fc_req(fc_req && fc.half), .fc(fc), .fc_ack(r_ack),
-        .fc_rdata(r_rdata), .fe_valid(ev_valid[1]), .fe_ready(ev_ready[1]), .fe(r_event),
+        .fc_rdata(r_rdata), .fe_valid(fes_valid[1]), .fe_ready(fes_ready[1]), .fe(r_fe),
         .fdb_valid(fdb_valid && fdb.rq), .fdb_ready(r_db_ready), .fdb(fdb), .qr_valid(qr_valid[1]),
         .qr_ready(qr_ready[1]), .qr(qr.rx), .qc_valid(qc_valid[1]), .qc_data(qc_data), .qc(qc), .xa_valid(xa_valid[1]),
         .xa_ready(xa_ready[1]), .xa(xa.rx), .xr_valid(x_valid[1]), .xr_ready(x_ready[1]), .xr(x.rx),
@@ -186,7 +186,7 @@ module berth_fp #(
     logic active, rests;
     assign active = r_busy || fdb_valid || rf_valid || fc_req || load_valid || loaded_valid || qr_valid != 2'd0
                     || qc_valid != 2'd0 || fcq_valid != 2'd0 || xa_valid != 2'd0 || x_valid != 2'd0 || hw_valid
-                    || fs_valid || fl_valid || ack_valid || lst_valid || afr_valid || lfr_valid || ev_busy;
+                    || fs_valid || fl_valid || ack_valid || lst_valid || afr_valid || lfr_valid || fe_busy;
     assign busy   = active || !rests || fe_valid;
     berth_fp_wake #(.QPS(QPS)) wake (
         .clk(clk), .rst(rst), .now(now), .active(active), .hurry(hurry), .swept(swept), .swept_on(swept_on),

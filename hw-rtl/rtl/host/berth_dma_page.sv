@@ -43,9 +43,9 @@ module berth_dma_page #(
 
   wire [12:0] page_left = 13'h1000 - {1'b0, addr_q[11:0]};
   wire [12:0] len = left_q < page_left ? left_q : page_left;
-  wire place = !out_q || pg_ready;  // a piece can be put out
-  wire refuse = active_q && !looking_q && ((bad_q && !hold) || !enable) && place;
-  wire plain = active_q && !looking_q && !refuse && !virt_q && !hold && enable && place;
+  wire room = !out_q || pg_ready;  // a piece can be put out
+  wire refuse = active_q && !looking_q && ((bad_q && !hold) || !enable) && room;
+  wire plain = active_q && !looking_q && !refuse && !virt_q && !hold && enable && room;
   wire found = looking_q && lk_ack && lk_hit;
   wire miss = looking_q && lk_ack && !lk_hit;
   wire put = refuse || plain || found || miss;
@@ -78,7 +78,7 @@ module berth_dma_page #(
       looking_q <= 1'b0;
     end
     // The place for the piece is free when its look-up begins, and stays so.
-    else if (active_q && !looking_q && virt_q && !bad_q && enable && !hold && place) looking_q <= 1'b1;
+    else if (active_q && !looking_q && virt_q && !bad_q && enable && !hold && room) looking_q <= 1'b1;
     if (over) active_q <= 1'b0;
     if (cmd_valid && cmd_ready) begin
       active_q <= 1'b1;
@@ -91,7 +91,7 @@ module berth_dma_page #(
       asid_q   <= cmd.asid;
       info_q   <= cmd_info;
       // the first look-up begins with the command where it may
-      looking_q <= cmd.virt && !cmd.bad && enable && !hold && !put && place;
+      looking_q <= cmd.virt && !cmd.bad && enable && !hold && !put && room;
     end
     if (rst) begin
       active_q  <= 1'b0;
