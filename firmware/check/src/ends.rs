@@ -424,7 +424,7 @@ impl Model for Ends {
         let responder = ResponderConfig { ack_every: 2, ..ResponderConfig::berth(0) };
         let choice = Choice::Fixed(self.policy);
         let config = Config {
-            lists: Options { max_list: 2, part: 2, repeat: 0, probe: 0, policy: Settings::of(Kind::First), cap: None },
+            lists: Options { max_list: 2, part: 2, repeat: 0, policy: Settings::of(Kind::First), ..Options::default() },
             requester,
             responder,
             blocks: blocks::Config { mtu: 1, block: self.block, window: 2, copy_room: 2, choice },

@@ -127,8 +127,13 @@ pub struct Lists<const ROOM: usize, const LIST: usize> {
 impl<const ROOM: usize, const LIST: usize> Lists<ROOM, LIST> {
     fn announcer(&self, epoch: u32) -> Announcer<ROOM, LIST> {
         let policy = Settings::of(self.policy);
-        let mut announcer =
-            Announcer::new(&Options { max_list: LIST as u32, part: self.part, repeat: 0, probe: 0, policy, cap: None });
+        let mut announcer = Announcer::new(&Options {
+            max_list: LIST as u32,
+            part: self.part,
+            repeat: 0,
+            policy,
+            ..Options::default()
+        });
         announcer.connect(0, Name { qpn: 1, epoch }, Name { qpn: 2, epoch });
         announcer
     }

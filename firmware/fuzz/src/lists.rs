@@ -321,7 +321,7 @@ pub fn run(data: &[u8]) {
     let mut muxes = [Control::new(), Control::new()];
     for (end, mux) in muxes.iter_mut().enumerate() {
         let part = paths[end].carry.part();
-        let options = Options { max_list: 8, part, repeat: 500, probe: 0, policy: Settings::of(kind), cap };
+        let options = Options { max_list: 8, part, repeat: 500, policy: Settings::of(kind), cap, ..Options::default() };
         for c in 0..CONNECTIONS {
             mux.open(0, name(end, c), name(1 - end, c), &options).expect("there is room");
         }

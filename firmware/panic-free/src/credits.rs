@@ -38,11 +38,12 @@ fn rows() {
     calls!(builder: reset(1, Trigger::First), enable(), post(1), commit(), landed(), ready(), list_take());
     calls!(builder: list_take_most(1), list_next(), void(1), numbers(), set_trigger(Trigger::Last), trigger(), rtrip());
     calls!(builder: next_unannounced(), outstanding(), fresh(), size_of(1));
+    calls!(builder: disable(), unpost(), announce_all(), waits());
     let mut reader: Reader = black_box(Reader::default());
     calls!(reader: list_begin(1, 2), list_push(1), take(1), give_up(1), count(), expected(), next_out(), proven());
     calls!(reader: bytes(), peek(1), next_size(), use_next(1));
     let trigger = black_box(Trigger::from_arg(black_box(1)));
-    black_box((trigger.to_arg(), trigger.index(black_box(1))));
+    black_box((trigger.to_arg(), trigger.index(black_box(1)), Trigger::from_arg_bounded(black_box(1))));
 }
 
 fn ends() {
@@ -52,7 +53,8 @@ fn ends() {
     let mut announcer: Announcer = Announcer::new(black_box(&options));
     calls!(announcer: connect(1, name(), name()), post(1), commit(), landed(1, Some(2)), remaining(1), wasted(1, 2));
     calls!(announcer: poll(1), deadline(1), recall(1), recall_bytes(1), hear(&entry()), builder(), policy());
-    calls!(announcer: outstanding_bytes(), recalling(), own());
+    calls!(announcer: outstanding_bytes(), recalling(), own(), trip(), repeat_at(), hold(), void(1), unpost());
+    calls!(announcer: set_policy(black_box(options.policy)), announce_all(), close());
     black_box(Announcer::<128, LIST, 32>::default());
     let mut taker: Taker = black_box(Taker::default());
     calls!(taker: connect(name(), name()), arrive(&entry()), process(), accept(&entry()), resync(), poll(), take(1));
@@ -69,7 +71,7 @@ fn ends() {
 fn policies() {
     let mut policy = Policy::new(black_box(Settings::of(black_box(Kind::First))));
     calls!(policy: kind(), mean(), variance(), lead(), bytes_remaining(), trigger(1), due(1, 2), deadline(1));
-    calls!(policy: landed(1, 2, 3, Some(4)), remaining(1, 2), sent(1, 2, 3, 4), voided());
+    calls!(policy: landed(1, 2, 3, Some(4)), remaining(1, 2), sent(1, 2, 3, 4), voided(), moves());
     let mut predictor = black_box(Predictor::default());
     calls!(predictor: learn(1), predict(1));
     let mut cap = Cap::new(black_box(1), black_box(2), black_box(3));

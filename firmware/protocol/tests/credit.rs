@@ -126,6 +126,8 @@ fn triggers_are_encoded_and_decoded() {
         assert_eq!(Trigger::from_arg(trigger.to_arg()), trigger);
     }
     assert_eq!(Trigger::from_arg(3 | 7 << 8), Trigger::Between(7));
+    let bounded = [0, 1, 2, 3].map(|kind| Trigger::from_arg_bounded(kind | 7 << 8));
+    assert_eq!(bounded, [Trigger::First, Trigger::Last, Trigger::Between(7), Trigger::First]);
     assert_eq!([Trigger::First, Trigger::Last, Trigger::Between(2)].map(|t| t.index(0)), [0; 3]);
     let (builder, reader) = (<Builder>::default(), <Reader>::default());
     assert_eq!((builder.trigger(), builder.fresh(), reader.next_out()), (Trigger::First, 0, 0));

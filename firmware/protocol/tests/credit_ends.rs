@@ -315,6 +315,144 @@ fn f11_a_lost_list_is_said_again_after_two_round_trips_and_then_twice_as_late_ea
     }
 }
 
+/// Its credits in lists of their own; gives the time of the next repeat, if there is one.
+fn lists_of(e: &mut Ends<128, 64, 32>) -> (Vec<usize>, Option<u64>) {
+    e.talk();
+    (std::mem::take(&mut e.lists).iter().map(Vec::len).collect(), e.announcer.repeat_at())
+}
+
+#[test]
+fn f11_repeats_of_a_list_come_as_late_as_the_longest_time_and_no_later() {
+    let policy = Settings::of(Kind::First);
+    for (options, pauses) in [
+        (Options { policy, repeat: 100, probe: 10, ..Options::default() }, vec![100; 9]),
+        (Options { policy, repeat: 100, ..Options::default() }, vec![100, 200, 400, 800, 1600, 3200, 3200]),
+        (Options { policy, repeat: u64::MAX, probe: 10, ..Options::default() }, vec![]),
+    ] {
+        let mut e = Ends::<128, 64, 32>::new(&options);
+        e.post(&[5, 6]);
+        assert_eq!(lists_of(&mut e).0, [2]);
+        for pause in pauses {
+            assert_eq!(e.announcer.repeat_at(), Some(e.now + pause));
+            e.now += pause;
+            assert_eq!(lists_of(&mut e).0, [2]);
+        }
+        e.now += 1 << 40;
+        assert_eq!(lists_of(&mut e).0.len(), usize::from(options.repeat != u64::MAX));
+        // Nor the next one, when the time is known.
+        e.deliver(false, 0);
+        e.taker.process();
+        e.send(5);
+        e.land(None);
+        e.post(&[7]);
+        e.talk();
+        assert_eq!(e.announcer.repeat_at().is_some_and(|at| at < u64::MAX), options.repeat != u64::MAX);
+    }
+    // The time is that to the first data, whatever the trigger is.
+    let policy = Settings::of(Kind::Last);
+    let mut e = Ends::<128, 64, 32>::new(&Options { policy, repeat: 5000, probe: 10, ..Options::default() });
+    e.post(&[5, 6]);
+    e.talk();
+    e.deliver(false, 0);
+    e.taker.process();
+    for (now, trip) in [(30, Some(30)), (1000, Some(30))] {
+        e.now = now;
+        e.send(5);
+        e.land(None);
+        assert_eq!(e.announcer.trip(), trip);
+    }
+}
+
+#[test]
+fn cr_4_few_new_credits_make_no_list_while_more_are_out() {
+    let mut e = Ends::<128, 64, 32>::new(&Options { few: 2, ..options(Kind::First) });
+    e.post(&[1; 5]);
+    assert_eq!(lists_of(&mut e).0, [5]);
+    e.deliver(false, 0);
+    e.taker.process();
+    e.send(1);
+    e.land(None);
+    e.post(&[1; 2]);
+    assert_eq!(lists_of(&mut e), (vec![], None));
+    assert_eq!(e.announcer.deadline(0), None);
+    // One more is enough; and so are they when no more are out.
+    let mut more = e.announcer.clone();
+    more.post(1);
+    more.commit();
+    assert!(more.poll(0).is_some());
+    for left in [3, 2] {
+        assert_eq!(lists_of(&mut e).0.len(), 0, "{left} left");
+        e.send(1);
+        e.land(None);
+    }
+    assert_eq!(lists_of(&mut e).0, [2]);
+}
+
+#[test]
+fn decision_19_lists_that_are_held_go_on_from_the_first_void_credit() {
+    let mut e = Ends::<128, 64, 32>::new(&options(Kind::First));
+    e.post(&[1, 2, 3, 4]);
+    assert_eq!(lists_of(&mut e).0, [4]);
+    e.deliver(false, 0);
+    e.taker.process();
+    e.announcer.hold();
+    e.send(1);
+    e.land(None);
+    e.post(&[5]);
+    e.now += 100_000;
+    assert_eq!(lists_of(&mut e), (vec![], None));
+    assert_eq!(e.announcer.deadline(e.now), None);
+    assert!(!e.announcer.void(0) && !e.announcer.void(5), "used, or never given");
+    assert!(e.announcer.void(2));
+    assert_eq!((e.announcer.builder().numbers(), e.announcer.outstanding_bytes()), ((2, 2, 1), 2));
+    assert_eq!(e.announcer.post(9), Some(2));
+    e.announcer.commit();
+    assert_eq!(lists_of(&mut e), (vec![1], Some(e.now + 1000)));
+}
+
+#[test]
+fn decision_17_receives_that_are_not_announced_are_no_credits_any_more() {
+    let mut e = Ends::<128, 64, 32>::new(&options(Kind::First));
+    e.post(&[1, 2]);
+    assert_eq!(lists_of(&mut e).0, [2]);
+    e.post(&[3, 4]);
+    e.announcer.unpost();
+    assert_eq!(e.announcer.builder().numbers(), (2, 2, 0));
+    // The last list stands, and is repeated.
+    assert_eq!(lists_of(&mut e), (vec![], Some(1000)));
+    e.now = 1000;
+    assert_eq!(lists_of(&mut e).0, [2]);
+    assert_eq!(e.announcer.post(9), Some(2));
+}
+
+#[test]
+fn no_list_goes_after_the_end() {
+    let mut e = Ends::<128, 64, 32>::new(&options(Kind::First));
+    e.post(&[1, 2]);
+    assert_eq!(lists_of(&mut e).0, [2]);
+    e.announcer.close();
+    e.post(&[3]);
+    e.now += 100_000;
+    assert_eq!(lists_of(&mut e), (vec![], None));
+    assert!(e.announcer.landed(e.now, None) && e.announcer.landed(e.now, None) && !e.announcer.landed(e.now, None));
+    assert_eq!(lists_of(&mut e), (vec![], None));
+}
+
+#[test]
+fn a_peer_without_lists_may_use_at_once_what_is_committed() {
+    let mut a = Announcer::<128, 64, 32>::new(&options(Kind::First));
+    for size in [1, 2, 3] {
+        a.post(size);
+    }
+    a.announce_all();
+    assert!(!a.landed(0, None));
+    a.commit();
+    a.announce_all();
+    assert_eq!(a.builder().numbers(), (3, 3, 0));
+    assert!((0..3).all(|now| a.landed(now, None)) && !a.landed(3, None));
+    assert_eq!((a.poll(1 << 40), a.trip()), (None, None));
+}
+
 #[test]
 fn decision_6_a_gap_is_held_until_it_is_filled() {
     let mut e = Ends::<128, 64, 32>::new(&Options { part: 2, ..options(Kind::First) });

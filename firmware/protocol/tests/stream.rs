@@ -114,7 +114,7 @@ fn policy() -> impl Strategy<Value = Policy> {
 
 fn config(policy: Policy) -> Config {
     Config {
-        lists: Options { max_list: 4, part: 2, repeat: 50, probe: 0, policy: Settings::of(Kind::First), cap: None },
+        lists: Options { max_list: 4, part: 2, repeat: 50, policy: Settings::of(Kind::First), ..Options::default() },
         requester: RequesterConfig { retries: 0, ..RequesterConfig::berth(3, 16, 40) },
         responder: ResponderConfig::berth(3),
         blocks: blocks::Config { mtu: 8, block: 16, window: 64, copy_room: 64, choice: Choice::Fixed(policy) },

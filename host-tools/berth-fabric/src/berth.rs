@@ -118,6 +118,7 @@ impl End {
             part: LIST as u32,
             // The control connection is reliable, so nothing is repeated above it.
             repeat: 1 << 40,
+            few: 0,
             probe: 0,
             policy: settings.policy,
             cap: None,

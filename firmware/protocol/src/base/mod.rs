@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What everything else stands on: bounded loops, short queues, checksums, a keyed function, turns, rules that tests may break.
+//! What everything else stands on: bounded loops, short queues, checksums, a keyed function, turns, the shortest of many
+//! times, rules that tests may break.
 
 pub mod bound;
 pub(crate) mod crc;
 pub mod fifo;
 pub mod keyed;
 pub mod rule;
+pub mod shortest;
 pub mod turn;

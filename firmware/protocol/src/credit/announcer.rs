@@ -15,8 +15,11 @@ use super::policy::{Cap, Policy, Settings};
 use super::recall::{Answered, Recall};
 use crate::base::bound::{Bound, at_most};
 use crate::base::rule::{self, Rule};
-use crate::rc::Tries;
+use crate::base::shortest::Shortest;
 use core::num::NonZeroU32;
+
+/// Doublings of the time between two repeats, where it is not measured.
+const MAX_BACKOFF: u32 = 5;
 
 /// What became of an entry from the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,11 +44,15 @@ pub struct Options {
     pub max_list: u32,
     /// Credits that one entry of the carrier holds, 1 to `max_list`.
     pub part: u32,
+    /// More credits than so many are new when a list goes, or no more are with the sender (CR-4): receives that are
+    /// posted one at a time do not make a list each.
+    pub few: u32,
     /// Time after which unproven parts are repeated; doubled each time, at most 5 times. With 0 they are repeated
-    /// whenever asked.
+    /// whenever asked, with `u64::MAX` never.
     pub repeat: u64,
     /// Least time of the first repeat once it is known how soon data comes for a list: unproven parts are then repeated
-    /// after twice that time, and after twice as long each time, up to `repeat`. With 0 only `repeat` counts.
+    /// after twice that time, and after twice as long each time, up to `repeat`; as long as it is not known, after
+    /// `repeat`. With 0 nothing is measured.
     pub probe: u64,
     /// When the next list goes (CR-5 to CR-9).
     pub policy: Settings,
@@ -56,7 +63,15 @@ pub struct Options {
 impl Default for Options {
     /// Longest lists in one entry, repeated after 1 000 000 units (4 ms of card cycles), default policy, no cap.
     fn default() -> Self {
-        Self { max_list: u32::MAX, part: u32::MAX, repeat: 1_000_000, probe: 0, policy: Settings::DEFAULT, cap: None }
+        Self {
+            max_list: u32::MAX,
+            part: u32::MAX,
+            few: 0,
+            repeat: 1_000_000,
+            probe: 0,
+            policy: Settings::DEFAULT,
+            cap: None,
+        }
     }
 }
 
@@ -81,10 +96,11 @@ pub struct Announcer<
     own: Name,
     peer: Name,
     part: u32,
+    few: u32,
     repeat: u64,
     probe: u64,
-    /// Shortest time from a list to its first data; 0: not known.
-    trip: u64,
+    /// Time from a list to its first data.
+    trip: Shortest,
     /// When the last list was first sent.
     left: u64,
     round: u8,
@@ -98,7 +114,10 @@ pub struct Announcer<
     synced: u32,
     /// When unproven parts are repeated.
     again_at: Option<u64>,
-    tries: Tries,
+    /// How long they wait the next time; 0: they have not been repeated.
+    pause: u64,
+    /// No list goes until credits are void.
+    held: bool,
     recall: Recall<BITS>,
     /// Sum of the sizes of announced credits that no data has landed for.
     outstanding_bytes: u64,
@@ -126,9 +145,10 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             own: Name::default(),
             peer: Name::default(),
             part: options.part.clamp(1, max_list),
+            few: options.few,
             repeat: options.repeat,
             probe: options.probe,
-            trip: 0,
+            trip: Shortest::default(),
             left: 0,
             round: 0,
             list_before: 0,
@@ -136,7 +156,8 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             cursor: 0,
             synced: 0,
             again_at: None,
-            tries: Tries::NONE,
+            pause: 0,
+            held: false,
             recall: Recall::new(),
             outstanding_bytes: 0,
         }
@@ -167,6 +188,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
     pub fn landed(&mut self, now: u64, remaining: Option<u32>) -> bool {
         let (_, _, number) = self.builder.numbers();
         let size = self.builder.size_of(number).unwrap_or(0);
+        let proof = self.builder.rtrip() == Some(number);
         if !self.builder.landed() {
             return false;
         }
@@ -182,14 +204,15 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             self.synced = self.builder.numbers().2;
         }
         self.policy.landed(now, self.builder.outstanding(), self.outstanding_bytes, remaining);
-        let len = Seq::<BITS>::sub(self.builder.numbers().1, self.list_last);
-        self.builder.set_trigger(self.policy.trigger(len));
-        if self.probe != 0 && number == self.list_last {
-            let trip = now.saturating_sub(self.left).max(1);
-            self.trip = if self.trip == 0 { trip } else { trip.min(self.trip) };
+        if self.policy.moves() {
+            let len = Seq::<BITS>::sub(self.builder.numbers().1, self.list_last);
+            self.builder.set_trigger(self.policy.trigger(len));
+        }
+        if self.probe != 0 && proof {
+            self.trip.learn(now.saturating_sub(self.left));
         }
         if self.unproven().is_none() && self.cursor == self.builder.numbers().1 {
-            (self.again_at, self.tries) = (None, Tries::NONE);
+            (self.again_at, self.pause) = (None, 0);
         }
         true
     }
@@ -218,6 +241,9 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             }
             return None;
         }
+        if self.held {
+            return None;
+        }
         let (_, announced, landed) = self.builder.numbers();
         if self.cursor == announced
             && !rule::broken(Rule::RepeatUntilProof)
@@ -229,7 +255,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
         }
         if self.cursor == announced {
             let most = self.grantable(now);
-            if most == 0 || !self.policy.due(now, self.builder.outstanding()) {
+            if most == 0 || self.few() || !self.policy.due(now, self.builder.outstanding()) {
                 return None;
             }
             self.builder.set_trigger(self.policy.trigger(self.builder.fresh().min(most)));
@@ -240,7 +266,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             }
             self.outstanding_bytes += bytes;
             (self.list_before, self.list_last, self.cursor) = (self.list_last, first, first);
-            self.tries = Tries::NONE;
+            self.pause = 0;
             if self.probe != 0 {
                 self.left = now;
             }
@@ -302,14 +328,20 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
     }
 
     fn arm(&mut self, now: u64) {
-        let wait = match self.trip {
-            0 => self.tries.back_off(self.repeat),
-            trip => self.tries.back_off(trip.saturating_mul(2).max(self.probe)).min(self.repeat),
+        let (first, longest) = match (self.probe, self.trip.get()) {
+            _ if self.repeat == u64::MAX => (u64::MAX, u64::MAX),
+            (0, _) => (self.repeat, self.repeat.saturating_mul(1 << MAX_BACKOFF)),
+            (_, None) => (self.repeat, self.repeat),
+            (probe, Some(trip)) => ((2 * trip as u64).max(probe).min(self.repeat), self.repeat),
         };
+        let wait = if self.pause == 0 { first } else { self.pause };
         self.again_at = Some(now.saturating_add(wait));
-        if self.repeat != 0 {
-            self.tries.expired(0);
-        }
+        self.pause = wait.saturating_mul(2).min(longest);
+    }
+
+    /// Too few credits are new for a list of their own.
+    fn few(&self) -> bool {
+        self.builder.fresh() <= self.few && self.builder.outstanding() > self.few
     }
 
     /// Credits that may be announced now: none, or as many of the fresh ones as the cap lets.
@@ -348,8 +380,9 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
         if self.cursor != self.builder.numbers().1 {
             return Some(now);
         }
-        let repeat = self.again_at.filter(|_| self.unproven().is_some());
+        let repeat = self.repeat_at();
         let list = match self.builder.ready() {
+            true if self.held || self.few() => None,
             true => {
                 let policy = self.policy.deadline(self.builder.outstanding());
                 let size = self.builder.size_of(self.builder.numbers().1).unwrap_or(0);
@@ -364,6 +397,54 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
         }
     }
 
+    /// When unproven parts are repeated, if there are any.
+    pub fn repeat_at(&self) -> Option<u64> {
+        self.again_at.filter(|_| !self.held && self.unproven().is_some())
+    }
+
+    /// Lists go by this policy from the next one on.
+    pub fn set_policy(&mut self, settings: Settings) {
+        self.policy = Policy::new(settings);
+    }
+
+    /// No list goes, and none is repeated, until [`Announcer::void`]: as before a recall that others ask for.
+    pub fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// The sender keeps the credits below number `first`; all others are void, and so are receives that are posted and not
+    /// announced (decision 19). Lists go on from there. False when `first` is no credit that is out, or the next one.
+    pub fn void(&mut self, first: u32) -> bool {
+        let voided: u64 = self.bytes_from(first);
+        if !self.builder.void(first) {
+            return false;
+        }
+        let (_, _, landed) = self.builder.numbers();
+        self.outstanding_bytes = self.outstanding_bytes.saturating_sub(voided);
+        (self.list_before, self.list_last, self.cursor, self.synced) = (landed, landed, first, first);
+        (self.again_at, self.pause, self.held) = (None, 0, false);
+        self.policy.voided();
+        true
+    }
+
+    /// Receives that are posted and not announced are no credits any more, as their memory is taken back (decision 17).
+    /// What is announced stands.
+    pub fn unpost(&mut self) {
+        self.builder.unpost();
+    }
+
+    /// The connection is over: nothing is sent any more. Data that was on its way may still land.
+    pub fn close(&mut self) {
+        self.builder.disable();
+        (self.recall, self.again_at, self.cursor) = (Recall::new(), None, self.builder.numbers().1);
+    }
+
+    /// The sender knows no lists: it may use at once what is committed.
+    pub fn announce_all(&mut self) {
+        self.builder.announce_all();
+        self.cursor = self.builder.numbers().1;
+    }
+
     /// Asks for the newest `n` announced credits back (decision 19): as many of them as the
     /// sender has not used. Receives that are posted and not announced go with the answer.
     /// False when a recall is under way or nothing is announced.
@@ -373,7 +454,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             return false;
         }
         self.recall.begin(n.min(outstanding));
-        (self.again_at, self.tries) = (None, Tries::NONE);
+        (self.again_at, self.pause) = (None, 0);
         true
     }
 
@@ -406,18 +487,13 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
         if round != self.round {
             return Heard::Repeat;
         }
-        let (_, announced, landed) = self.builder.numbers();
-        let voided: u64 = self.bytes_from(first);
+        let (_, announced, _) = self.builder.numbers();
         match self.recall.answered(first, announced, self.builder.outstanding()) {
             Answered::Repeat => return Heard::Repeat,
-            Answered::Back(_) if self.builder.void(first) => (),
+            Answered::Back(_) if self.void(first) => (),
             Answered::Back(_) | Answered::Bad => return Heard::Bad,
         }
-        self.outstanding_bytes = self.outstanding_bytes.saturating_sub(voided);
         self.round = self.round.wrapping_add(1) & Self::ROUND;
-        (self.list_before, self.list_last, self.cursor, self.synced) = (landed, landed, first, first);
-        (self.again_at, self.tries) = (None, Tries::NONE);
-        self.policy.voided();
         Heard::Voided(first)
     }
 
@@ -450,7 +526,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             self.synced = next;
         }
         if self.again_at.is_some() {
-            (self.again_at, self.tries) = (Some(0), Tries::NONE);
+            (self.again_at, self.pause) = (Some(0), 0);
         }
         Heard::Synced
     }
@@ -468,6 +544,11 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
     /// Bytes of announced credits that no data has landed for: what the sender may send at once.
     pub const fn outstanding_bytes(&self) -> u64 {
         self.outstanding_bytes
+    }
+
+    /// Shortest time from a list to its first data, if that is measured.
+    pub const fn trip(&self) -> Option<u32> {
+        self.trip.get()
     }
 
     /// A recall is under way.

@@ -70,6 +70,14 @@ impl Trigger {
         }
     }
 
+    /// As [`Trigger::from_arg`]; while what is pinned is bounded, "adaptive" is "first".
+    pub const fn from_arg_bounded(arg: u32) -> Self {
+        match arg & 3 {
+            3 => Self::First,
+            _ => Self::from_arg(arg),
+        }
+    }
+
     /// As [`Trigger::from_arg`] takes it.
     pub const fn to_arg(self) -> u32 {
         match self {
@@ -157,6 +165,11 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Builder<ROOM, LIST, 
     /// Lists may be sent from now on.
     pub fn enable(&mut self) {
         self.enabled = true;
+    }
+
+    /// No list may be sent any more.
+    pub fn disable(&mut self) {
+        self.enabled = false;
     }
 
     fn slot(&mut self, number: u32) -> &mut u32 {
@@ -253,18 +266,33 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Builder<ROOM, LIST, 
         if Seq::<BITS>::sub(first, self.landed) > self.outstanding() {
             return false;
         }
-        let mut bound = Bound::new(ROOM as u32);
-        while self.posted != first {
-            bound.step();
-            self.posted = Seq::<BITS>::sub(self.posted, 1);
-            *self.slot(self.posted) = 0;
-        }
-        self.committed = first;
         self.announced = first;
+        self.unpost();
         self.list_sent = false;
         (self.next, self.left) = (0, 0);
         self.settle();
         true
+    }
+
+    /// Credits that are not announced are not posted any more.
+    pub fn unpost(&mut self) {
+        let mut bound = Bound::new(ROOM as u32);
+        while self.posted != self.announced {
+            bound.step();
+            self.posted = Seq::<BITS>::sub(self.posted, 1);
+            *self.slot(self.posted) = 0;
+        }
+        self.committed = self.announced;
+    }
+
+    /// What is committed is announced without a list.
+    pub fn announce_all(&mut self) {
+        self.announced = self.committed;
+    }
+
+    /// The proof, or the trigger's data, of the last list are to come.
+    pub const fn waits(&self) -> bool {
+        self.list_sent
     }
 
     /// Numbers (posted, announced, landed).

@@ -174,6 +174,11 @@ impl Policy {
         matches!(self.settings.kind, Kind::First | Kind::Last | Kind::Between(_) | Kind::Share(_))
     }
 
+    /// The trigger of a list that has gone may change while its data comes.
+    pub const fn moves(&self) -> bool {
+        !self.blind()
+    }
+
     /// Trigger buffer of a list of `len` credits. For the timed policies the first: the proof of CR-11.
     pub fn trigger(&self, len: u32) -> Trigger {
         match self.kind() {
