@@ -57,7 +57,7 @@ fn lists(rig: &Rig) -> Vec<(u32, usize, bool)> {
 /// Lets so much time pass, unit by unit, each long enough for all timers.
 fn pass(rig: &mut Rig, units: u32) {
     for _ in 0..units {
-        rig.now = rig.now.wrapping_add(1);
+        rig.now += 1;
         rig.rest();
     }
 }
@@ -272,7 +272,7 @@ fn decision_6_a_list_is_told_again_until_its_proof_comes() {
         for repeat in [1, 2, 7] {
             let mut rig = one(width, Command { repeat, trigger: 1, max_list: 5, ..start() });
             rig.hurry = true;
-            rig.now = u32::MAX - 9;
+            rig.now = u64::from(u32::MAX - 9);
             batch(&mut rig, 7);
             let mut wanted = vec![(0, 5, true)];
             for _ in 0..3 {
@@ -298,7 +298,7 @@ fn decision_6_a_list_is_told_again_until_its_proof_comes() {
         let mut rig = one(width, start());
         rig.hurry = true;
         batch(&mut rig, 7);
-        rig.now = rig.now.wrapping_add(1 << 20);
+        rig.now += 1 << 20;
         rig.rest();
         assert_eq!(lists(&rig), [(0, 7, true)]);
     }
@@ -393,7 +393,7 @@ fn pc_3_the_shortest_time_from_a_list_to_its_proof_is_told_with_the_next_one() {
         ] {
             for repeat in [0, 2] {
                 let mut rig = one(width, Command { repeat, ..start() });
-                rig.now = u32::MAX - 3;
+                rig.now = u64::from(u32::MAX - 3);
                 let mut seen = Vec::new();
                 for &time in times {
                     batch(&mut rig, 1);
@@ -402,13 +402,13 @@ fn pc_3_the_shortest_time_from_a_list_to_its_proof_is_told_with_the_next_one() {
                         // Twice meanwhile.
                         rig.hurry = true;
                         for _ in 0..2 {
-                            rig.now = rig.now.wrapping_add(2);
+                            rig.now += 2;
                             rig.rest();
                         }
                         rig.hurry = false;
-                        rig.now = rig.now.wrapping_sub(4);
+                        rig.now -= 4;
                     }
-                    rig.now = rig.now.wrapping_add(time);
+                    rig.now += time;
                     land(&mut rig);
                 }
                 assert_eq!(seen, told, "{times:?}");
@@ -591,7 +591,7 @@ fn any_post(q: u32, early: bool, draw: &mut Rng) -> Post {
 /// One case of many: credits, data and commands of several QPs; `together`, or each when all before it is done.
 fn whatever_comes(width: u32, together: bool, draw: &mut Rng) {
     let mut rig = Rig::new(width, draw.draw());
-    rig.now = if draw.chance(0.5) { u32::MAX - 40 } else { draw.draw() as u32 };
+    rig.now = u64::from(if draw.chance(0.5) { u32::MAX - 40 } else { draw.draw() as u32 });
     rig.stall = if draw.chance(0.5) { 0.0 } else { draw.below(60) as f64 / 100.0 };
     rig.hurry = draw.chance(0.7);
     let mut qs = vec![0, 5, 33, QPS - 1];
@@ -607,7 +607,8 @@ fn whatever_comes(width: u32, together: bool, draw: &mut Rng) {
             0..6 if rig.places(q) > 70 => rig.post(any_post(q, if together { q != 5 } else { draw.chance(0.5) }, draw)),
             6..13 if rig.out(q) > 0 => rig.land(q),
             13 if draw.chance(if together { 0.05 } else { 0.5 }) => {
-                rig.now = rig.now.wrapping_add(draw.between(1, 20) as u32)
+                let now = rig.now + draw.between(1, 20);
+                rig.at(now);
             }
             14 if draw.chance(0.1) => rig.room = !rig.room,
             15 if !together => {

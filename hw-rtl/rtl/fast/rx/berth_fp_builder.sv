@@ -80,7 +80,7 @@ module berth_fp_builder #(
     logic [15:0] pause;                    // until it is told again: twice as long each time, up to `again`
     logic [31:0] stamp;                    // when it was told last
     logic [31:0] left;                     // ... and first
-    logic [26:0] round;                    // shortest time to a proof, in 2048ths; grows by one 2048th with each list
+    logic [26:0] round;                    // shortest time to first data, in 2048ths; grows by one 2048th with each list
     logic        early;                    // an adaptive trigger is the first buffer
   } row_t;
   typedef enum logic [2:0] {POST, LANDED, LIST, TIMER, COMMAND} op_t;
@@ -192,7 +192,12 @@ module berth_fp_builder #(
            && now - row.stamp >= 32'(row.pause);
     tell_len = len;
     case (op_q)
-      LANDED: r.landed = row.landed + 32'd1;
+      LANDED: begin
+        r.landed = row.landed + 32'd1;
+        // The first data of a list; its trigger's may come much later.
+        if (row.list_sent && row.landed == row.list_first)
+          r.round = row.round == '0 || {waited, 11'd0} < aged ? {waited, 11'd0} : aged;
+      end
       POST: begin
         if (credit_q) r.posted = row.posted + 32'd1;
         if (commit_q) begin
@@ -250,7 +255,6 @@ module berth_fp_builder #(
     if (r.list_sent && after(r.landed, r.list_first) && after(r.landed, r.trigger_at)) begin
       r.list_sent = 1'b0;
       proven      = run_q;
-      r.round     = row.round == '0 || {waited, 11'd0} < aged ? {waited, 11'd0} : aged;
     end
   end
   // A lost list is repeated after about two of the shortest round trips, data included; while none is known, after
@@ -260,7 +264,7 @@ module berth_fp_builder #(
   assign twice       = {row.round[26:11], 1'b0};
   assign pause_first = row.round[26:11] == '0 || twice > {1'b0, row.again} || 16'(PROBE) > row.again ? row.again
                      : twice < 17'(PROBE) ? 16'(PROBE) : twice[15:0];
-  // A list that takes no time at all takes one unit.
+  // `Shortest` of the protocol. A list that takes no time at all takes one unit.
   logic [31:0] ago;
   logic [15:0] waited;
   logic [26:0] aged;

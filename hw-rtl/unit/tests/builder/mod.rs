@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Everything around `berth_fp_builder`: who posts credits, where data land, commands, and who sends lists.
 //!
-//! The bench looks at the ports and checks, whatever is done: a list goes when it may (CR-4, CR-5, CR-11) and says what was
-//! posted (CR-1), a repeat when it is due and no proof has come (decision 6), a proof when the trigger's data have come; what
-//! is told beside them is right; what is not busy does nothing. The rest is for each test to say.
+//! Beside each QP of the engine stands the protocol's [`Announcer`]. It is given the same credits, data and commands, and must
+//! send the same lists and repeats, see the same proofs, and measure the same time. What the engine was given and has not
+//! told anything about waits: it goes to the model when the engine tells something that needs it, and all of it does at rest.
+//! So the order in which the engine does what waits is its own.
+//!
+//! What the model does not have, the bench checks by itself: beats and clocks, the words beside the numbers, when timers are
+//! looked at, that what is not busy does nothing.
 
 use berth_abi::card::FAST_PROBE;
+use berth_protocol::credit::announcer::{Announcer, Options};
+use berth_protocol::credit::entry::{Body, Name};
 use berth_protocol::credit::list::Trigger;
+use berth_protocol::credit::policy::{Kind, Settings};
 use berth_random::Rng;
 use berth_rtl_unit::{Named, Op};
 use std::collections::{BTreeMap, VecDeque};
@@ -70,93 +77,142 @@ pub struct List {
 #[derive(Debug)]
 struct Telling {
     list: List,
-    n: u32,
+    wanted: Vec<u32>,
     /// What `told_round` must be.
     round: u32,
 }
 
-/// A list of which the proof, or the trigger's data, are to come.
-#[derive(Clone, Copy, Debug)]
-struct Open {
-    first: u32,
-    trigger: u32,
-    /// When it was told first and last.
-    left: u32,
-    stamp: u32,
-    /// Until it is told again.
-    pause: u32,
-}
-
-/// A QP as the bench knows it; numbers are of credits.
+/// A QP as the bench knows it.
 #[derive(Debug)]
 pub struct Qp {
-    on: bool,
-    hold: bool,
     start: Command,
     epoch: u32,
-    sizes: Vec<u32>,
-    committed: u32,
-    /// All numbers up to which was committed.
-    commits: Vec<u32>,
-    early: bool,
-    announced: u32,
-    landed: u32,
-    open: Option<Open>,
-    /// Shortest time from a list to its proof, in 2048ths of `now`.
-    round: u32,
+    model: Announcer,
+    /// What the engine was given and the model was not.
+    posts: VecDeque<Post>,
+    landings: u32,
 }
 
 impl Qp {
+    fn new(start: Command) -> Self {
+        let options = Options {
+            max_list: start.max_list.into(),
+            few: start.few.into(),
+            repeat: if start.repeat == 0 { u64::MAX } else { start.repeat.into() },
+            probe: FAST_PROBE.into(),
+            policy: policy(&start, false),
+            ..Options::default()
+        };
+        let mut model = Announcer::new(&options);
+        if !start.foreign {
+            model.connect(0, Name::default(), Name::default());
+        }
+        Self { start, epoch: start.epoch, model, posts: VecDeque::new(), landings: 0 }
+    }
+
     pub fn posted(&self) -> u32 {
-        self.sizes.len() as u32
+        self.model.builder().numbers().0 + self.posts.iter().filter(|p| p.size.is_some()).count() as u32
     }
 
     pub fn announced(&self) -> u32 {
-        self.announced
+        self.model.builder().numbers().1
     }
 
     pub fn landed(&self) -> u32 {
-        self.landed
+        self.model.builder().numbers().2 + self.landings
     }
 
-    /// CR-4, CR-5, CR-11: a list may go.
-    fn may_tell(&self) -> bool {
-        let (fresh, few) = (self.committed - self.announced, u32::from(self.start.few));
-        let enough = fresh > few || self.announced - self.landed <= few;
-        self.on && !self.hold && self.open.is_none() && fresh != 0 && enough
+    /// The next piece that waits has landed. Whether it was what the last list waited for.
+    fn give_landing(&mut self, now: u64) -> bool {
+        assert!(self.landings > 0, "no piece has come: {self:?}");
+        self.landings -= 1;
+        let waited = self.model.builder().waits();
+        assert!(self.model.landed(now, None), "the test lands what is not announced");
+        waited && !self.model.builder().waits()
     }
 
-    /// The timer of its list runs: until its first credit's data have come.
-    fn timed(&self) -> Option<Open> {
-        self.open.filter(|o| self.on && !self.hold && self.start.repeat != 0 && self.landed <= o.first)
-    }
-
-    /// A list must go again.
-    fn due(&self, now: u32) -> bool {
-        self.timed().is_some_and(|o| now.wrapping_sub(o.stamp) >= o.pause)
-    }
-
-    /// Time until a list that is told now for the first time is told again.
-    fn pause(&self) -> u32 {
-        match (self.round >> 11, u32::from(self.start.repeat)) {
-            (0, repeat) => repeat,
-            (round, repeat) => (2 * round).max(FAST_PROBE).min(repeat),
+    fn give_post(&mut self, now: u64) {
+        let post = self.posts.pop_front().expect("something is posted");
+        if let Some(size) = post.size {
+            while self.model.post(size).is_none() {
+                assert!(!self.give_landing(now), "no proof: {self:?}");
+            }
+        }
+        if post.commit {
+            self.model.set_policy(policy(&self.start, post.early));
+            self.model.commit();
+        }
+        if self.start.foreign {
+            self.model.announce_all();
         }
     }
 
-    fn trigger(&self, n: u32) -> u32 {
-        let c = &self.start;
-        let chosen = if c.trigger == 3 && self.early { 0 } else { u32::from(c.trigger) | u32::from(c.index) << 8 };
-        Trigger::from_arg(chosen).index(n)
+    /// The model gets all that waits: the engine has done with it.
+    fn give_all(&mut self, now: u64) {
+        while !self.posts.is_empty() {
+            assert!(!self.start.foreign, "credits of a foreign peer are not told: {self:?}");
+            self.give_post(now);
+        }
+        self.give_landings(now);
     }
+
+    fn give_landings(&mut self, now: u64) {
+        while self.landings > 0 {
+            assert!(!self.give_landing(now), "no proof: {self:?}");
+        }
+    }
+
+    /// The engine says that what the last list waited for has come.
+    fn prove(&mut self, now: u64) {
+        while !self.give_landing(now) {}
+    }
+
+    /// What the model would say now: the first credit of a list and its sizes.
+    fn says(&self, now: u64, new: bool) -> Option<(Announcer, u32, Vec<u32>)> {
+        let mut model = self.model.clone();
+        let Body::List(part) = model.poll(now)?.body else { panic!("no list: {self:?}") };
+        let is_new = model.builder().numbers().1 != self.announced();
+        (is_new == new).then(|| (model, part.list, part.sizes().to_vec()))
+    }
+
+    /// The engine tells a list of `n` credits, and may have done with some of what waits.
+    fn list(&mut self, now: u64, n: u32, new: bool) -> (u32, Vec<u32>) {
+        loop {
+            if let Some((model, first, sizes)) = self.says(now, new).filter(|said| said.2.len() as u32 == n) {
+                self.model = model;
+                return (first, sizes);
+            }
+            assert!(new, "a repeat of {n} at {now} that may not be: {self:?}");
+            match (self.landings, self.posts.is_empty()) {
+                (1.., _) => assert!(!self.give_landing(now), "no proof: {self:?}"),
+                (0, false) => self.give_post(now),
+                (0, true) => panic!("a list of {n} at {now} that may not be: {self:?}"),
+            }
+        }
+    }
+
+    /// When its last list is told again.
+    fn repeats_at(&self) -> Option<u64> {
+        self.model.repeat_at().filter(|at| *at != u64::MAX)
+    }
+}
+
+/// What the next lists of a QP wait for.
+fn policy(start: &Command, early: bool) -> Settings {
+    let chosen = u32::from(start.trigger) | u32::from(start.index) << 8;
+    Settings::of(match if early { Trigger::from_arg_bounded(chosen) } else { Trigger::from_arg(chosen) } {
+        Trigger::First => Kind::First,
+        Trigger::Last => Kind::Last,
+        Trigger::Between(index) => Kind::Between(index),
+    })
 }
 
 /// The engine and what is around it.
 pub struct Rig {
     m: Named,
     pub rng: Rng,
-    /// The port `now`, in units of 64 clocks; a test moves it.
-    pub now: u32,
+    /// The port `now` and all above it, in units of 64 clocks; a test moves it when nothing lands (see `at`).
+    pub now: u64,
     /// How often an input, and whoever takes lists, is late.
     pub stall: f64,
     /// Another list finds room; timers are looked at all the time.
@@ -175,8 +231,10 @@ pub struct Rig {
     landings: VecDeque<u32>,
     shown: [bool; 2],
     telling: Option<Telling>,
-    /// The list that must begin in this clock: (QP, credits, for the first time).
-    begins: Option<(u32, u32, bool)>,
+    /// The list that must begin in this clock.
+    begins: Option<Telling>,
+    /// No piece that lands is shown until then.
+    dry: u64,
     /// Whose command has been taken in the clock before.
     commanded: Option<u32>,
     /// Credits that were posted, and those that were counted.
@@ -213,6 +271,7 @@ impl Rig {
             shown: [false; 2],
             telling: None,
             begins: None,
+            dry: 0,
             commanded: None,
             posted: (0, 0),
             quiet: false,
@@ -255,13 +314,13 @@ impl Rig {
     /// Credits of a QP that are announced and that no data have come for, those that are to come included.
     pub fn out(&self, q: u32) -> u32 {
         let to_come = self.landings.iter().filter(|&&l| l == q).count() as u32;
-        self.qps[&q].announced - self.qps[&q].landed - to_come
+        self.qps[&q].announced() - self.qps[&q].landed() - to_come
     }
 
     /// Credits that a QP may still post.
     pub fn places(&self, q: u32) -> u32 {
         let to_come = self.posts.iter().filter(|p| p.q == q && p.size.is_some()).count() as u32;
-        CREDITS - (self.qps[&q].posted() + to_come - self.qps[&q].landed)
+        CREDITS - (self.qps[&q].posted() + to_come - self.qps[&q].landed())
     }
 
     /// Steps until nothing has moved for a while: then all has been told that must be.
@@ -273,14 +332,26 @@ impl Rig {
             assert!(self.cycle < from + 100_000, "the engine does not come to rest");
         }
         assert_eq!(self.posted.0, self.posted.1, "credits posted");
+        let (now, room, hurry) = (self.now, self.room, self.hurry);
+        self.qps.values_mut().for_each(|qp| qp.give_all(now));
         // One that waits for room is forgotten when there is some, if it may not go by then.
-        let waits = self.qps.values().any(Qp::may_tell);
-        assert!(if self.room { !self.m.is("busy") } else { !waits || self.m.is("busy") }, "busy at rest");
+        let waits = self.qps.values().any(|qp| qp.says(now, true).is_some());
+        assert!(if room { !self.m.is("busy") } else { !waits || self.m.is("busy") }, "busy at rest");
         for (q, qp) in &self.qps {
-            assert!(!self.room || !qp.may_tell(), "QP {q}: no list: {qp:?}");
-            assert!(!self.room || !self.hurry || !qp.due(self.now), "QP {q}: no repeat: {qp:?}");
-            assert!(qp.open.is_none_or(|o| qp.landed <= o.trigger), "QP {q}: no proof: {qp:?}");
+            assert!(!room || qp.says(now, true).is_none(), "QP {q}: no list: {qp:?}");
+            assert!(!room || !hurry || qp.says(now, false).is_none(), "QP {q}: no repeat: {qp:?}");
         }
+    }
+
+    /// Time moves on, as soon as all pieces that have come have landed.
+    pub fn at(&mut self, now: u64) {
+        self.dry = self.cycle + SOON;
+        while self.cycle < self.dry {
+            self.step();
+        }
+        let before = self.now;
+        self.qps.values_mut().for_each(|qp| qp.give_landings(before));
+        self.now = now;
     }
 
     /// It has done all that it was given.
@@ -325,12 +396,12 @@ impl Rig {
     }
 
     fn drive(&mut self) {
-        let waiting = [!self.posts.is_empty(), !self.landings.is_empty()];
+        let waiting = [!self.posts.is_empty(), !self.landings.is_empty() && self.cycle >= self.dry];
         for (shown, waits) in self.shown.iter_mut().zip(waiting) {
             *shown = waits && (*shown || !self.rng.chance(self.stall));
         }
         let m = &mut self.m;
-        m.set("now", self.now);
+        m.set("now", self.now & 0xffff_ffff);
         m.set("hurry", self.hurry);
         m.set("told_room", self.room);
         m.set("lfr_ready", !self.rng.chance(self.stall));
@@ -367,28 +438,22 @@ impl Rig {
         self.check_timer();
         let (post, landing) = (self.m.is("post_ready"), self.m.is("landed_ready"));
         let given = self.shown.contains(&true) || !self.commands.is_empty();
-        if self.shown[0] && post {
-            self.shown[0] = false;
-            let p = self.posts.pop_front().expect("a post");
-            let qp = self.qps.get_mut(&p.q).expect("a QP");
-            qp.sizes.extend(p.size);
-            self.posted.0 += u32::from(p.size.is_some());
-            if p.commit {
-                (qp.committed, qp.early) = (qp.posted(), p.early);
-                qp.commits.push(qp.committed);
-            }
-        }
-        if self.shown[1] && landing {
-            self.shown[1] = false;
-            let q = self.landings.pop_front().expect("a landing");
-            let qp = self.qps.get_mut(&q).expect("a QP");
-            qp.landed += 1;
-            assert!(qp.landed <= qp.announced, "the test lands what is not announced");
-        }
+        // Behind all that was posted in the clocks before.
         if self.m.is("cmd_ready") {
             let c = self.commands.pop_front().expect("a command");
             self.commanded = Some(c.q);
             self.execute(c);
+        }
+        if self.shown[0] && post {
+            self.shown[0] = false;
+            let p = self.posts.pop_front().expect("a post");
+            self.qps.get_mut(&p.q).expect("a QP").posts.push_back(p);
+            self.posted.0 += u32::from(p.size.is_some());
+        }
+        if self.shown[1] && landing {
+            self.shown[1] = false;
+            let q = self.landings.pop_front().expect("a landing");
+            self.qps.get_mut(&q).expect("a QP").landings += 1;
         }
         if given {
             self.given_at = self.cycle;
@@ -403,83 +468,60 @@ impl Rig {
 
     fn execute(&mut self, c: Command) {
         if c.op == Op::Start {
-            let qp = Qp {
-                on: true,
-                hold: false,
-                start: c,
-                epoch: c.epoch,
-                sizes: Vec::new(),
-                committed: 0,
-                commits: Vec::new(),
-                early: false,
-                announced: 0,
-                landed: 0,
-                open: None,
-                round: 0,
-            };
-            self.qps.insert(c.q, qp);
+            self.qps.insert(c.q, Qp::new(c));
             return;
         }
+        let now = self.now;
         let qp = self.qps.get_mut(&c.q).expect("a QP");
+        while !qp.posts.is_empty() {
+            qp.give_post(now);
+        }
         match c.op {
-            Op::End => qp.on = false,
-            Op::Hold => qp.hold = true,
-            Op::Void | Op::Unpost => {
-                if c.op == Op::Void {
-                    (qp.hold, qp.epoch, qp.announced, qp.open) = (false, c.epoch, c.first, None);
-                }
-                qp.committed = qp.announced;
-                qp.sizes.truncate(qp.announced as usize);
-                qp.commits.clear();
+            Op::End => qp.model.close(),
+            Op::Hold => qp.model.hold(),
+            Op::Void => {
+                qp.epoch = c.epoch;
+                assert!(qp.model.void(c.first), "the test voids what is used: {qp:?}");
             }
+            Op::Unpost => qp.model.unpost(),
             _ => (),
         }
     }
 
     /// Credits announced, lists and proofs: what the operation of this clock does. Whether it does any of it.
     fn check_operation(&mut self) -> bool {
-        let (list, posted) = (self.m.is("ev_list"), self.m.is("ev_posted"));
+        let (list, posted, now) = (self.m.is("ev_list"), self.m.is("ev_posted"), self.now);
         // The row of a QP that was not started since the reset holds anything, and nobody goes by its proof.
         let proof = self.m.is("proof_valid").then(|| self.m.get("proof_q") as u32).filter(|q| self.qps.contains_key(q));
         let announced = self.m.is("ann_we").then(|| (self.m.get("ann_q") as u32, self.m.get("ann_number") as u32));
         self.posted.1 += u32::from(posted);
         if let Some(q) = proof {
-            let qp = self.qps.get_mut(&q).expect("a QP");
-            let open = qp.open.take().expect("a proof of no list");
-            assert!(qp.landed > open.trigger, "QP {q}: a proof before the trigger's data: {open:?}");
-            let waited = self.now.wrapping_sub(open.left).clamp(1, 0xffff) << 11;
-            // It grows by one 2048th with each list, as long as there is room for that.
-            let aged = if qp.round >> 20 == 0x7f { qp.round } else { qp.round + (qp.round >> 11) };
-            qp.round = if qp.round == 0 { waited } else { waited.min(aged) };
+            self.qps.get_mut(&q).expect("a QP").prove(now);
             self.proofs += 1;
         }
         if list {
-            let (q, number) = announced.expect("credits announced with a list");
-            let qp = self.qps.get_mut(&q).expect("a QP");
+            let (q, _) = announced.expect("credits announced with a list");
             let n = self.m.get("ev_list_len") as u32;
-            assert!(qp.may_tell(), "QP {q}: a list that may not be: {qp:?}");
-            let most = u32::from(qp.start.max_list);
-            let first = qp.announced;
-            let whole = |&c: &u32| c > first && n == most.min(c - first);
-            assert!(qp.commits.iter().any(whole), "QP {q}: a list of {n}: {qp:?}");
-            assert_eq!(number, first + n, "QP {q}: credits announced");
-            let (left, stamp, pause) = (self.now, self.now, qp.pause());
-            qp.open = Some(Open { first, trigger: first + qp.trigger(n), left, stamp, pause });
-            qp.announced = number;
-            assert!(self.begins.is_none());
-            self.begins = Some((q, n, true));
-        } else if let Some((q, number)) = announced {
-            let asked = self.commanded == Some(q);
+            self.begin(q, n, true);
+        } else if let Some((q, _)) = announced.filter(|a| self.commanded != Some(a.0)) {
             let qp = self.qps.get_mut(&q).expect("a QP");
-            if qp.start.foreign {
-                assert!(number >= qp.announced && number <= qp.committed, "QP {q}: {number} announced");
-                qp.announced = number;
-            }
-            assert!(asked || qp.start.foreign, "QP {q}: what has not changed is told");
-            assert_eq!(number, qp.announced, "QP {q}: credits announced");
+            assert!(qp.start.foreign, "QP {q}: what has not changed is told");
+            qp.give_post(now);
+        }
+        if let Some((q, number)) = announced {
+            assert_eq!(number, self.qps[&q].announced(), "QP {q}: credits announced");
         }
         assert!(self.commanded.take().is_none_or(|q| announced.is_some_and(|a| a.0 == q)), "a command tells it");
         list || proof.is_some() || posted || announced.is_some()
+    }
+
+    /// A list of `n` credits must begin to leave in the next clock.
+    fn begin(&mut self, q: u32, n: u32, new: bool) {
+        let qp = self.qps.get_mut(&q).expect("a QP");
+        let round = qp.model.trip().unwrap_or(0);
+        let (first, wanted) = qp.list(self.now, n, new);
+        let list = List { q, epoch: qp.epoch, first, sizes: Vec::new(), new, at: (u64::MAX, 0) };
+        assert!(self.begins.replace(Telling { list, wanted, round }).is_none());
     }
 
     /// Timers are looked at one after the other, from QP 0 on.
@@ -492,34 +534,31 @@ impl Rig {
         let q = self.sweeps.len() as u32 % QPS;
         let (on, at) = (self.m.is("swept_on"), self.m.get("swept_at") as u32);
         self.sweeps.push((self.cycle, on));
+        let now = self.now;
         if repeat {
-            let qp = self.qps.get_mut(&q).expect("a QP");
-            assert!(self.room && qp.due(self.now), "QP {q}: a repeat too early: {qp:?}");
-            let open = qp.open.as_mut().expect("a list");
-            open.stamp = self.now;
-            open.pause = (2 * open.pause).min(qp.start.repeat.into());
-            let n = qp.announced - open.first;
-            assert!(self.begins.is_none());
-            self.begins = Some((q, n, false));
+            assert!(self.room, "QP {q}: a repeat without room");
+            let n = self.qps[&q].says(now, false).map_or(0, |said| said.2.len());
+            self.begin(q, n as u32, false);
             self.moved = self.cycle;
         }
         // Not while something is given: the engine may not have come to it.
         if self.cycle > self.given_at + SOON {
-            let timer = self.qps.get(&q).and_then(|qp| qp.timed().map(|o| o.stamp.wrapping_add(o.pause)));
-            assert_eq!(on.then_some(at), timer, "QP {q}: its timer");
-            assert!(!self.qps.get(&q).is_some_and(|qp| qp.due(self.now)), "QP {q}: no repeat");
+            let qp = self.qps.get_mut(&q);
+            let timer = qp.and_then(|qp| {
+                qp.give_all(now);
+                qp.repeats_at()
+            });
+            assert_eq!(on.then_some(at), timer.map(|at| at as u32), "QP {q}: its timer: {:?}", self.qps.get(&q));
+            assert!(timer.is_none_or(|at| at > now), "QP {q}: no repeat");
         }
     }
 
     /// Beats of lists.
     fn check_list(&mut self) {
         let (valid, begin) = (self.m.is("lfr_valid"), self.m.is("lfr.first_beat"));
-        if let Some((q, n, new)) = self.begins.take() {
-            assert!(self.telling.is_none() && valid && begin, "QP {q}: no list begins");
-            let qp = &self.qps[&q];
-            let first = if new { qp.announced - n } else { qp.open.expect("a list").first };
-            let list = List { q, epoch: qp.epoch, first, sizes: Vec::new(), new, at: (u64::MAX, 0) };
-            self.telling = Some(Telling { list, n, round: qp.round >> 11 });
+        if let Some(t) = self.begins.take() {
+            assert!(self.telling.is_none() && valid && begin, "no list begins: {t:?}");
+            self.telling = Some(t);
         }
         let taken = valid && self.m.is("lfr_ready");
         let mut told = None;
@@ -528,22 +567,21 @@ impl Rig {
             let t = self.telling.as_mut().expect("a beat of no list");
             assert_eq!(begin, t.list.at.0 == u64::MAX, "its first beat, and no other");
             let seen = ["lfr_q", "lfr.epoch", "lfr.first", "lfr.n"].map(|name| self.m.get(name) as u32);
-            assert_eq!(seen, [t.list.q, t.list.epoch, t.list.first, t.n]);
+            assert_eq!(seen, [t.list.q, t.list.epoch, t.list.first, t.wanted.len() as u32]);
             if taken && begin {
                 t.list.at.0 = self.cycle;
             } else if taken {
                 let sizes = self.m.get("lfr.sizes");
-                for size in [sizes as u32, (sizes >> 32) as u32].into_iter().take(t.n as usize - t.list.sizes.len()) {
+                for size in [sizes as u32, (sizes >> 32) as u32] {
+                    let Some(wanted) = t.wanted.get(t.list.sizes.len()) else { break };
                     let number = t.list.first + t.list.sizes.len() as u32;
-                    let qp = &self.qps[&t.list.q];
                     // What has come is used: the place of its size may be another's.
-                    if number >= qp.landed {
-                        assert_eq!(qp.sizes.get(number as usize), Some(&size), "QP {}: credit {number}", t.list.q);
-                    }
+                    let used = number < self.qps[&t.list.q].landed();
+                    assert!(used || size == *wanted, "QP {}: credit {number}: {size}, not {wanted}", t.list.q);
                     t.list.sizes.push(size);
                 }
             }
-            if t.list.sizes.len() as u32 == t.n {
+            if t.list.sizes.len() == t.wanted.len() {
                 t.list.at.1 = self.cycle;
                 if t.list.new {
                     self.rounds.insert(t.list.q, t.round);
