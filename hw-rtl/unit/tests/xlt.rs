@@ -4,6 +4,7 @@
 
 use berth_abi::card::{XLT_WAYS, xlt_free, xlt_place};
 use berth_abi::cpu::{XLT_HIT, XLT_MISS, XLT_READY};
+use berth_abi::message::{Entry, PageNeed, PageRelease, Typed, code};
 use berth_abi::ring::{EV_PAGE_EVICTED, EV_PAGE_NEED, EV_PAGE_RELEASE, EVICT_PAGES, evicted_pages};
 use berth_random::{Rng, seed};
 use berth_rtl_unit::{Module, Port};
@@ -63,7 +64,7 @@ struct Table {
     /// Look-ups of DMA reads and writes: (asid, vpn).
     lookups: [VecDeque<(u64, u64)>; 2],
     answers: VecDeque<Answer>,
-    events: VecDeque<[u32; 7]>,
+    events: VecDeque<Entry>,
     pages: [VecDeque<Option<u64>>; 2],
     /// Probability of each ready.
     ready: f64,
@@ -259,7 +260,7 @@ impl Table {
         }
         if ev && self.is("xev_valid") {
             let words = self.m.words(self.ports["xev_words"]);
-            let word = |i: usize| (words[i / 2] >> (32 * (i % 2))) as u32;
+            let word = |i: usize| words.get(i / 2).map_or(0, |word| (word >> (32 * (i % 2))) as u32);
             self.events.push_back(std::array::from_fn(word));
         }
         self.m.edge();
@@ -379,18 +380,9 @@ fn a_range_that_misses_gives_back_its_pages_and_the_host_hears_all_of_it() {
             t.settle();
             let miss = Answer { user, kind: XLT_MISS, status: 0, tag };
             assert_eq!(std::mem::take(&mut t.answers), [miss]);
-            let e = t.events.pop_front().expect("an event");
-            let words = [
-                EV_PAGE_NEED,
-                (user as u32) << 16 | u32::from(tag),
-                6,
-                write.into(),
-                r.va as u32,
-                (r.va >> 32) as u32,
-                r.len as u32,
-            ];
-            assert_eq!(e, words);
-            assert!(t.events.is_empty());
+            let tag = (user as u32) << 16 | u32::from(tag);
+            let need = PageNeed { tag, asid: 6, write, va: r.va, len: r.len as u32 };
+            assert_eq!(t.events.drain(..).collect::<Vec<_>>(), [need.encode()]);
         }
     }
     // No bytes are one.
@@ -437,7 +429,7 @@ fn a_reset_in_the_middle_of_work_forgets_pages_counts_and_ranges() {
             t.queue[user].push_back(r);
             t.settle();
             assert_eq!(std::mem::take(&mut t.answers), [Answer { user, kind, status: 0, tag: 7 }]);
-            assert_eq!(t.events.drain(..).filter(|e| e[0] == EV_PAGE_NEED).count(), usize::from(kind == XLT_MISS));
+            assert_eq!(t.events.drain(..).filter(|e| code(e) == EV_PAGE_NEED).count(), usize::from(kind == XLT_MISS));
             let at: Vec<u32> = match kind {
                 XLT_MISS => (4..7).map(|i| t.install(1, BASE + i, true).unwrap()).collect(),
                 _ => {
@@ -538,7 +530,7 @@ fn all_users_see_their_pages_and_counts_end_at_zero() {
             }
         }
         while let Some(e) = t.events.pop_front() {
-            match e[0] & 0xff {
+            match code(&e) {
                 EV_PAGE_EVICTED => {
                     for (index, dropped) in evicted_pages(&e) {
                         assert!(evicting.remove(&index), "{index} was not to be evicted");
@@ -555,9 +547,9 @@ fn all_users_see_their_pages_and_counts_end_at_zero() {
                     }
                 }
                 EV_PAGE_NEED => {
-                    let user = (e[1] >> 16) as usize;
-                    needs.push((user, e[1] as u16));
-                    t.host.push_back((e[1].into(), 3));
+                    let PageNeed { tag, .. } = PageNeed::decode(&e);
+                    needs.push(((tag >> 16) as usize, tag as u16));
+                    t.host.push_back((tag.into(), 3));
                 }
                 kind => assert_eq!(kind, EV_PAGE_RELEASE),
             }
@@ -584,7 +576,7 @@ fn all_users_see_their_pages_and_counts_end_at_zero() {
             held.push((a.user, r));
         }
     }
-    t.events.retain(|e| e[0] & 0xff == EV_PAGE_EVICTED);
+    t.events.retain(|e| code(e) == EV_PAGE_EVICTED);
     for e in std::mem::take(&mut t.events) {
         for (index, _) in evicted_pages(&e).filter(|page| page.1) {
             churn.values_mut().filter(|at| **at == Some(index)).for_each(|at| *at = None);
@@ -622,7 +614,8 @@ fn the_host_hears_of_a_page_when_its_last_use_ends() {
     t.queue[2].push_back(Range { release: true, tag: 2, ..r });
     t.settle();
     let e = t.events.pop_front().expect("an event");
-    assert_eq!((e[0], e[1], e[2], e[6]), (EV_PAGE_RELEASE, 2 << 16 | 2, 2, 64));
+    let release = PageRelease { tag: 2 << 16 | 2, asid: 2, wrote: false, va: r.va, len: 64 };
+    assert_eq!(PageRelease::of(&e), Some(release));
 }
 
 #[test]
@@ -641,13 +634,13 @@ fn evictions_of_one_command_have_one_answer_page_by_page() {
     let cycles = t.m.cycles() - begin;
     let e = t.events.pop_front().expect("an event");
     let wanted: Vec<_> = (0..).zip(&pages).map(|(i, &index)| (index, !(3..5).contains(&i))).collect();
-    assert_eq!((e[0] & 0xff, evicted_pages(&e).collect::<Vec<_>>()), (EV_PAGE_EVICTED, wanted));
+    assert_eq!((code(&e), evicted_pages(&e).collect::<Vec<_>>()), (EV_PAGE_EVICTED, wanted));
     println!("{} pages evicted in {cycles} cycles", pages.len());
     assert!(cycles <= 2 * 12 + 12);
     t.evict(&pages[3..5]);
     t.queue[1].push_back(Range { release: true, ..r });
     t.settle();
-    assert_eq!(t.events.iter().filter(|e| e[0] & 0xff == EV_PAGE_EVICTED).count(), 1);
+    assert_eq!(t.events.iter().filter(|e| code(e) == EV_PAGE_EVICTED).count(), 1);
 }
 
 #[test]
