@@ -49,7 +49,12 @@ const TREES: &[Tree] = &[
     },
     Tree {
         top: "hw-rtl/host/src/lib.rs",
-        ranks: &[&["frames", "memory"], &["board", "pager", "rings"], &["driver"], &["process", "wire"]],
+        ranks: &[
+            &["frames", "memory"],
+            &["board", "pager", "rings", "table"],
+            &["driver", "ranges"],
+            &["process", "wire"],
+        ],
     },
     // The first row is macros.
     Tree {

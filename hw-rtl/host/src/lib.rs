@@ -7,24 +7,41 @@
 //! is a function of its seeds. Time is the cards' cycles.
 //!
 //! A [`Host`] has a card with firmware. A [`Board`] has one whose core is in reset; the bench does the core's work.
-//! Both are made of the same [`Memory`], rings ([`Commands`], [`Events`]) and [`Pager`].
+//! Both are made of the same [`Memory`], rings ([`Commands`], [`Events`]) and [`Pager`]. Benches of single modules have no
+//! card: there [`Ranges`] is what memory is asked of, the same [`Pager`] behind a [`Table`].
 
+#[cfg(feature = "card")]
 mod board;
+#[cfg(feature = "card")]
 mod driver;
+#[cfg(feature = "card")]
 mod frames;
 mod memory;
 mod pager;
+#[cfg(feature = "card")]
 mod process;
+mod ranges;
+#[cfg(feature = "card")]
 mod rings;
+mod table;
+#[cfg(feature = "card")]
 mod wire;
 
 pub use berth_abi::message::QpCreate;
 pub use berth_random::{Rng, seed};
+#[cfg(feature = "card")]
 pub use board::{Board, Dma};
+#[cfg(feature = "card")]
 pub use driver::{Host, HostConfig};
+#[cfg(feature = "card")]
 pub use frames::{Bth, credit_lists, data_lengths, is_data, piece_lengths, roce};
 pub use memory::{Access, Memory, PAGE, pages};
 pub use pager::{Page, PageAnswer, Pager};
+#[cfg(feature = "card")]
 pub use process::element;
+pub use ranges::{Ranges, Reply};
+#[cfg(feature = "card")]
 pub use rings::{Commands, Events};
+pub use table::{Span, Table};
+#[cfg(feature = "card")]
 pub use wire::{Faults, Net, Wire};

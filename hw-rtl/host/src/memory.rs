@@ -2,6 +2,7 @@
 //! The host's memory, as its CPU and the card see it.
 
 use berth_random::Rng;
+#[cfg(feature = "card")]
 use berth_rtl::{HostError, HostMemory};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,6 +28,10 @@ pub enum Access {
     ReadWrite,
 }
 
+/// There is no page frame, or the card may not touch it.
+#[derive(Debug)]
+struct Missing;
+
 struct Frame {
     data: Box<[u8; PAGE as usize]>,
     dma: Access,
@@ -41,25 +46,26 @@ struct Frames {
 }
 
 impl Frames {
-    fn access(&mut self, addr: u64, len: usize, mut each: impl FnMut(&mut [u8], usize)) -> Result<(), HostError> {
+    fn access(&mut self, addr: u64, len: usize, mut each: impl FnMut(&mut [u8], usize)) -> Result<(), Missing> {
         let mut done = 0;
         while done < len {
             let at = addr + done as u64;
             let n = ((PAGE - at % PAGE) as usize).min(len - done);
-            let frame = self.frames.get_mut(&(at / PAGE)).ok_or(HostError)?;
+            let frame = self.frames.get_mut(&(at / PAGE)).ok_or(Missing)?;
             each(&mut frame.data[(at % PAGE) as usize..][..n], done);
             done += n;
         }
         Ok(())
     }
 
-    fn check(&mut self, addr: u64, len: usize, write: bool) -> Result<(), HostError> {
+    #[cfg(feature = "card")]
+    fn check(&mut self, addr: u64, len: usize, write: bool) -> Result<(), Missing> {
         let may = |dma| if write { dma == Access::ReadWrite } else { dma != Access::None };
         if pages(addr, len as u64).all(|page| self.frames.get(&page).is_some_and(|f| may(f.dma))) {
             return Ok(());
         }
         self.violations.push((addr, write));
-        Err(HostError)
+        Err(Missing)
     }
 }
 
@@ -158,18 +164,26 @@ impl Memory {
     }
 }
 
+#[cfg(feature = "card")]
+impl From<Missing> for HostError {
+    fn from(_: Missing) -> Self {
+        Self
+    }
+}
+
+#[cfg(feature = "card")]
 impl HostMemory for Memory {
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), HostError> {
         let mut memory = self.lock();
         memory.reads.iter_mut().for_each(|reads| reads.push(addr));
         memory.check(addr, buf.len(), false)?;
-        memory.access(addr, buf.len(), |m, at| buf[at..at + m.len()].copy_from_slice(m))
+        Ok(memory.access(addr, buf.len(), |m, at| buf[at..at + m.len()].copy_from_slice(m))?)
     }
 
     fn write(&mut self, addr: u64, data: &[u8]) -> Result<(), HostError> {
         let mut memory = self.lock();
         memory.check(addr, data.len(), true)?;
-        memory.access(addr, data.len(), |m, at| m.copy_from_slice(&data[at..at + m.len()]))
+        Ok(memory.access(addr, data.len(), |m, at| m.copy_from_slice(&data[at..at + m.len()]))?)
     }
 
     fn msix(&mut self, vector: u32) {

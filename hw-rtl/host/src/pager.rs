@@ -64,6 +64,8 @@ pub struct Pager {
     /// Requests, and when they are due.
     needs: VecDeque<(u64, PageNeed)>,
     answers: HashMap<u32, PageAnswer>,
+    /// Pages that cannot be had, with the answer (`PAGE_*`).
+    refused: HashMap<Key, u32>,
     /// Requests that have no answer for as long as that is so.
     withheld: Vec<PageNeed>,
     /// Evictions of which the card has not been told.
@@ -88,6 +90,7 @@ impl Pager {
             table: HashMap::new(),
             needs: VecDeque::new(),
             answers: HashMap::new(),
+            refused: HashMap::new(),
             withheld: Vec::new(),
             evictions: Vec::new(),
             pinned: [0; 2],
@@ -104,6 +107,22 @@ impl Pager {
     /// Takes pages from an address space. What is pinned stays so.
     pub fn unmap(&mut self, asid: u32, vpns: Range<u64>) {
         vpns.for_each(|vpn| _ = self.pages.remove(&(asid, vpn)));
+    }
+
+    /// Another budget of pinned bytes, from now on.
+    pub fn set_budget(&mut self, bytes: u64) {
+        self.budget = bytes;
+    }
+
+    /// Requests for a page have this answer (`PAGE_*`).
+    pub fn refuse(&mut self, asid: u32, vpn: u64, status: u32) {
+        self.refused.insert((asid, vpn), status);
+    }
+
+    /// Whether requests for a page are refused.
+    #[must_use]
+    pub fn is_refused(&self, asid: u32, vpn: u64) -> bool {
+        self.refused.contains_key(&(asid, vpn))
     }
 
     /// A page of an address space, if it has that.
@@ -203,6 +222,11 @@ impl Pager {
         }
     }
 
+    /// Asks for a page whether it is idle, if it is pinned.
+    pub fn evict_page(&mut self, asid: u32, vpn: u64) {
+        self.evict((asid, vpn));
+    }
+
     /// Asks for every pinned page whether it is idle.
     pub fn evict_idle(&mut self) {
         let keys: Vec<_> = self.pins.keys().copied().collect();
@@ -261,6 +285,9 @@ impl Pager {
     fn look(&mut self, need: &PageNeed, commands: &mut Vec<Entry>, memory: &Memory) -> Look {
         let (asid, vpns) = (need.asid, pages(need.va, need.len.into()));
         if let Some(PageAnswer::Lie(status)) = self.answers.get(&asid) {
+            return Look::Answer(*status);
+        }
+        if let Some(status) = vpns.clone().find_map(|vpn| self.refused.get(&(asid, vpn))) {
             return Look::Answer(*status);
         }
         if vpns.clone().any(|vpn| self.page(asid, vpn).is_none_or(|p| need.write && !p.writable)) {

@@ -368,12 +368,10 @@ fn page_uses_are_counted_as_the_model_counts_them() {
                     write: b.rng.chance(0.3),
                     tag,
                 };
-                let found: Option<Vec<u32>> = r.pages().map(|vpn| b.find(r.asid, vpn, r.write)).collect();
                 b.range(ACQUIRE, r);
-                if let Some(entries) = found {
+                if b.table.acquire(r.span()) {
                     hits += 1;
                     assert_eq!(b.answer(), (XLT_HIT, 0, tag));
-                    entries.iter().for_each(|i| b.table.get_mut(i).unwrap().uses += 1);
                     held.push(r);
                 } else {
                     misses += 1;
@@ -388,32 +386,24 @@ fn page_uses_are_counted_as_the_model_counts_them() {
                 b.range(RELEASE, r);
                 let release = PageRelease { tag: r.tag, asid: r.asid, wrote: r.write, va: r.va, len: r.len };
                 assert_eq!(PageRelease::of(&b.event()), Some(release));
-                for vpn in r.pages() {
-                    if let Some(i) = b.find(r.asid, vpn, r.write) {
-                        let uses = &mut b.table.get_mut(&i).unwrap().uses;
-                        *uses = uses.saturating_sub(1);
-                    }
-                }
+                b.table.release(r.span());
             }
             7 => {
                 let asid = 1 + b.rng.below(3) as u32;
                 let vpn = FIRST + b.rng.below(PAGES);
-                let Some(index) = b.find(asid, vpn, false) else { continue };
-                let free = b.table[&index].uses == 0;
+                let Some(index) = b.table.find(asid, vpn, false) else { continue };
+                let free = b.table.evict(index);
                 b.command(&evict(&[index]));
                 let w = b.event();
                 assert_eq!((code(&w), evicted_pages(&w).collect::<Vec<_>>()), (EV_PAGE_EVICTED, vec![(index, free)]));
-                if free {
-                    b.table.remove(&index);
-                }
             }
             8 | 9 => {
                 let asid = 1 + b.rng.below(3) as u32;
                 let vpn = FIRST + b.rng.below(PAGES);
-                match b.find(asid, vpn, false) {
+                match b.table.find(asid, vpn, false) {
                     Some(index) if b.rng.chance(0.1) => {
                         b.command(&PageRevoke { index }.encode());
-                        b.table.remove(&index);
+                        b.table.revoke(index);
                     }
                     Some(_) => {}
                     None => _ = b.install(asid, vpn, DATA, true),
@@ -449,7 +439,7 @@ fn long_acquire_does_not_hold_up_dma() {
     println!("{PAGES} pages in {range_cycles} cycles, a DMA of 64 bytes meanwhile in {dma}");
     // Evicting what an acquire is counting waits for its outcome. A miss gives all back.
     b.range(ACQUIRE, Range { len: range.len + 1, tag: 2, ..range });
-    let index = b.find(3, VPN, true).unwrap();
+    let index = b.table.find(3, VPN, true).unwrap();
     b.command(&evict(&[index]));
     assert_eq!(b.answer(), (XLT_MISS, 0, 2));
     let (first, second) = (b.event(), b.event());
@@ -485,7 +475,7 @@ fn inv_4_after_a_revocation_and_its_fence_the_page_is_not_touched() {
         }
         b.command(&PageRevoke { index }.encode());
         b.fence();
-        b.table.remove(&index);
+        b.table.revoke(index);
         let then = b.peek(bus, PAGE as usize);
         b.memory.log_reads();
         for _ in 0..commands {

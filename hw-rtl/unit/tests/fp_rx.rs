@@ -1062,10 +1062,9 @@ fn vc_9_memory_may_go_whatever_an_ended_qp_waits_for() {
                 rig.until(601, "the time", |rig| rig.now() >= when);
                 let start = buffer(16, draw.below(count) as usize, 8);
                 let end = start + 8192 * draw.between(1, 5);
-                rig.gone = Some((16, start / 4096..end / 4096));
+                rig.host.revoke(16, start, end - start);
                 rig.revoke(0, start, end);
-                assert_eq!(rig.held_in(0, start, end), 0, "held although it is gone");
-                rig.gone = None;
+                assert_eq!(rig.host.stale(), 0, "held although it is gone");
             }
             rig.until(60_000, "all completions", |rig| rig.open(0) == 0);
             wind_up(&mut rig, 0);
@@ -1166,10 +1165,9 @@ fn vc_9_receives_whose_memory_is_gone_are_withdrawn_or_granted_anew() {
             let end = start + 4096 * draw.between(1, 5);
             // Writes fail from now on; the model does not know.
             rig.qps[0].alone = true;
-            rig.gone = Some((16, start / 4096..end.div_ceil(4096)));
+            rig.host.revoke(16, start, end - start);
             rig.revoke(0, start, end);
-            assert_eq!(rig.held_in(0, start, end), 0, "held although it is gone");
-            rig.gone = None;
+            assert_eq!(rig.host.stale(), 0, "held although it is gone");
             // Either the far end runs into a withdrawn receive, or all goes on.
             keep_busy(&mut rig, 120, |rig| rig.qps[0].broken.is_some() || rig.qps[0].cqes.len() == 120);
             if let Some(fault) = rig.qps[0].broken {
@@ -1247,7 +1245,7 @@ fn pc_3_a_batch_that_does_not_fit_the_budget_goes_in_parts() {
         for (pages, seed) in [(1, 10), (3, 11), (6, 12)] {
             let world = World { width, warm: 0, service: 300, ..World::default() };
             let mut rig = Rig::new(world, seed);
-            rig.budget = 6;
+            rig.host.set_budget(6 * 4096);
             rig.taking_back = true;
             for n in 0..32 {
                 let at = buffer(16, n, 16);

@@ -121,9 +121,9 @@ fn pc_2_what_is_held_ahead_is_bounded_in_bytes_however_small_the_blocks_are() {
             bench.post(1, &posted, false);
             bench.finish(60_000);
             assert!(
-                (most / 2..=most).contains(&bench.peak_held),
+                (most / 2..=most).contains(&bench.memory.peak),
                 "{len} bytes at {va:#x}: {} bytes held",
-                bench.peak_held
+                bench.memory.peak
             );
         }
     }

@@ -2,16 +2,15 @@
 //! A card without firmware, with the bench as its driver over the BARs and rings, and as its soft core over the debug port.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
-use berth_abi::card::*;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
 use berth_abi::message::{CODE, Fence};
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, CardConfig, PcieLimits};
-use berth_rtl_host::{Access, Board, Commands, Events, Memory, Rng, pages};
+use berth_rtl_host::{Access, Board, Commands, Events, Memory, Rng, Span, Table};
 pub use berth_rtl_host::{Dma, PAGE};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 
 /// Bus address of the first byte of host memory.
@@ -27,15 +26,6 @@ pub const RING: u16 = 1 << RING_LOG2;
 /// No wait of these benches takes longer.
 pub const PATIENCE: u64 = 200_000;
 
-/// An entry of the translation table as the bench's driver keeps it.
-#[derive(Clone, Copy)]
-pub struct Entry {
-    pub asid: u32,
-    pub vpn: u64,
-    pub write: bool,
-    pub uses: u32,
-}
-
 pub struct Bench {
     board: Board,
     pub rng: Rng,
@@ -43,7 +33,7 @@ pub struct Bench {
     pub evt: Events,
     pub token: u64,
     pub events: VecDeque<[u32; 16]>,
-    pub table: HashMap<u32, Entry>,
+    pub table: Table,
 }
 
 impl Deref for Bench {
@@ -74,7 +64,7 @@ impl Bench {
         memory.log_reads();
         let board = Board::new(config, memory);
         let (cmd, evt) = (Commands::new(CMD_RING, RING_LOG2), Events::new(EVT_RING, RING_LOG2));
-        Bench { board, rng, cmd, evt, token: 0, events: VecDeque::new(), table: HashMap::new() }
+        Bench { board, rng, cmd, evt, token: 0, events: VecDeque::new(), table: Table::default() }
     }
 
     /// A card whose slot does everything that is legal and unpleasant.
@@ -230,20 +220,13 @@ impl Bench {
     }
 
     pub fn install(&mut self, asid: u32, vpn: u64, bus: u64, write: bool) -> u32 {
-        let free: Vec<u32> =
-            (0..XLT_WAYS).map(|n| xlt_place(asid, vpn, n)).filter(|i| !self.table.contains_key(i)).collect();
+        let free = self.table.free(asid, vpn);
         let index = free[self.rng.below(free.len() as u64) as usize];
-        self.table.insert(index, Entry { asid, vpn, write, uses: 0 });
+        self.table.install(index, (asid, vpn), write);
         let mut words = [0; 16];
         install_add(&mut words, (asid, vpn), index, bus, write);
         self.command(&words);
         index
-    }
-
-    pub fn find(&self, asid: u32, vpn: u64, write: bool) -> Option<u32> {
-        (0..XLT_WAYS)
-            .map(|n| xlt_place(asid, vpn, n))
-            .find(|i| self.table.get(i).is_some_and(|e| e.asid == asid && e.vpn == vpn && (e.write || !write)))
     }
 
     // ---- soft core -------------------------------------------------------------------
@@ -317,7 +300,7 @@ pub struct Range {
 }
 
 impl Range {
-    pub fn pages(&self) -> std::ops::Range<u64> {
-        pages(self.va, self.len.into())
+    pub fn span(&self) -> Span {
+        Span { asid: self.asid, va: self.va, len: self.len.into(), write: self.write }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Two `berth_fp`, a wire between them, and around each what a card has: host memory and queues, translation, packet RAM,
+//! Two `berth_fp`, a wire between them, and around each what a card has: the one host that pins pages, queues, packet RAM,
 //! MAC. Per QP and direction the golden model of the sender (`tx::peer`) gets the lists as they arrive; what leaves the
 //! RTL must be what the model sends, and what is received what it has cut.
 
@@ -15,12 +15,12 @@ use berth_abi::wire::*;
 use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, Cqe, OP_RECV};
 use berth_protocol::wire::headers::{Mac, Template};
 use berth_random::Rng;
+use berth_rtl_host::{PAGE, Ranges, Span};
 use berth_rtl_unit::{Module, Port};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 pub use crate::tx::peer::Settings;
 
-const PAGE: u64 = 4096;
 const SLOT: usize = 0x1200;
 const SLOTS: u32 = 16;
 const PSN: u32 = 0xff_ffff;
@@ -29,8 +29,8 @@ const QKEY: u32 = 0x8765_4321;
 const SENDS: u64 = 0x7_0000_0000;
 const RECVS: u64 = 0x8_0000_0000;
 /// Address spaces of what is sent and of what is received.
-const FROM: u8 = 5;
-const INTO: u8 = 6;
+const FROM: u32 = 5;
+const INTO: u32 = 6;
 
 /// How the surroundings behave. Times in cycles, chances from 0 to 1.
 #[derive(Clone, Debug)]
@@ -131,13 +131,7 @@ struct End {
     /// Words of queues.
     queues: HashMap<u64, u64>,
     queue_reads: Vec<QueueRead>,
-    /// (due, half, tag, kind)
-    answers: Vec<(u64, usize, u64, u64)>,
-    asked: HashMap<(usize, u64), (u64, u64)>,
-    /// There, and times held.
-    pages: HashMap<(u8, u64), (bool, u32)>,
-    memory: HashMap<u64, Vec<u8>>,
-    held: u32,
+    host: Ranges,
     sending: Vec<u8>,
     /// (due, tag) of payload reads, of payload writes, of frames in the MAC.
     reads: Vec<(u64, u64)>,
@@ -166,9 +160,8 @@ pub struct Pair {
     pub refused: u64,
     /// Most pages held, and most credits out, of a flow.
     pub most_credits: u32,
-    /// Pages asked for at a time that are not there, by (end, row): the most, and now.
-    waiting: HashMap<(usize, u64), u32>,
-    pub most_waiting: u32,
+    /// Most ranges of a row that were asked for at a time and not there.
+    pub most_waiting: usize,
     /// A frame that is to be dropped: (end, row, PSN).
     pub drop: Option<(usize, u32, u32)>,
 }
@@ -178,9 +171,11 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 }
 
 impl End {
-    fn new(world: &World) -> Self {
+    fn new(world: &World, seed: u64) -> Self {
         let mut m = Module::new(world.unit, world.width);
         m.reset();
+        let mut host = Ranges::new(seed, world.service, 0xcc);
+        (host.lookup, host.warm) = (world.xlat, world.warm);
         Self {
             m,
             ports: HashMap::new(),
@@ -188,11 +183,7 @@ impl End {
             doorbells: VecDeque::new(),
             queues: HashMap::new(),
             queue_reads: Vec::new(),
-            answers: Vec::new(),
-            asked: HashMap::new(),
-            pages: HashMap::new(),
-            memory: HashMap::new(),
-            held: 0,
+            host,
             sending: vec![0xee; 1 << 18],
             reads: Vec::new(),
             read_free: 0.0,
@@ -243,7 +234,7 @@ impl Flow {
 impl Pair {
     pub fn new(world: World, seed: u64) -> Self {
         let mut pair = Self {
-            ends: [End::new(&world), End::new(&world)],
+            ends: [End::new(&world, seed), End::new(&world, !seed)],
             flows: [BTreeMap::new(), BTreeMap::new()],
             world,
             rng: Rng(seed),
@@ -251,7 +242,6 @@ impl Pair {
             timeouts: 0,
             refused: 0,
             most_credits: 0,
-            waiting: HashMap::new(),
             most_waiting: 0,
             drop: None,
         };
@@ -293,7 +283,7 @@ impl Pair {
             words.extend([
                 (send::BASE, base as u32),
                 (send::BASE + 1, (base >> 32) as u32),
-                (send::QUEUE, send::Queue { cqn: q & 0x3f, asid: FROM.into(), log2_depth: 10 }.word()),
+                (send::QUEUE, send::Queue { cqn: q & 0x3f, asid: FROM, log2_depth: 10 }.word()),
                 (send::MODE, settings.word()),
                 (send::TIMEOUT, settings.timeout),
                 (send::BLOCKS, send::Blocks { ahead: settings.ahead, log2_block: settings.log2_block }.word()),
@@ -316,7 +306,7 @@ impl Pair {
                 (recv::IP, far),
                 (recv::MAC, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])),
                 (recv::MAC + 1, u32::from_be_bytes([0, 0, mac[0], mac[1]])),
-                (recv::SPACE, recv::Space { cqn: q & 0x3f, asid: INTO.into() }.word()),
+                (recv::SPACE, recv::Space { cqn: q & 0x3f, asid: INTO }.word()),
                 (recv::EPOCH, 0x5000 + to),
                 (recv::PEER_EPOCH, 0x5000 + q),
                 (recv::QKEY, QKEY),
@@ -410,10 +400,10 @@ impl Pair {
         (1 << 40) + ((end as u64) << 39) + (u64::from(q) << 28) + n as u64 % 256 * pages * PAGE
     }
 
-    /// The page of an address is missing at an end: the next who wants it waits for `service`.
+    /// The page of an address is missing at an end: the next who wants it, when nobody holds it, waits for `service`.
     pub fn evict(&mut self, end: usize, sent: bool, va: u64) {
         let asid = if sent { FROM } else { INTO };
-        self.ends[end].pages.entry((asid, va / PAGE)).or_default().0 = false;
+        self.ends[end].host.evict(asid, va, 1);
     }
 
     /// Steps until `done`, at most `limit` cycles.
@@ -441,7 +431,7 @@ impl Pair {
                         )
                     })
                     .collect();
-                let held = [self.ends[0].held, self.ends[1].held];
+                let held = [self.ends[0].host.pages(), self.ends[1].host.pages()];
                 panic!("{what} does not happen in {limit} cycles: {left:#?}; held {held:?}; {:?}", self.world);
             }
             self.step();
@@ -544,17 +534,12 @@ impl Pair {
         let room = e.get("xr_room");
         let mut valid = 0;
         for half in 0..2 {
-            let due = e.answers.iter().position(|a| a.1 == half && a.0 <= now);
-            if let Some(i) = due.filter(|_| room >> half & 1 != 0 && go[2]) {
-                let (_, _, tag, kind) = e.answers.remove(i);
+            let reply = e.host.reply(now, half);
+            if let Some(reply) = reply.filter(|_| room >> half & 1 != 0 && go[2]) {
+                e.host.taken(reply);
                 valid |= 1 << half;
-                e.set(["xr.tx.tag", "xr.rx.tag"][half], tag);
-                e.set(["xr.tx.kind", "xr.rx.kind"][half], kind);
-                if kind == 2
-                    && let Some(n) = self.waiting.get_mut(&(k, row_of(half, tag)))
-                {
-                    *n -= 1;
-                }
+                e.set(["xr.tx.tag", "xr.rx.tag"][half], reply.tag.into());
+                e.set(["xr.tx.kind", "xr.rx.kind"][half], reply.kind.into());
             }
         }
         e.set("xr_valid", valid);
@@ -699,48 +684,19 @@ impl Pair {
             ["xa.rx.give_back", "xa.rx.write", "xa.rx.asid", "xa.rx.va", "xa.rx.len", "xa.rx.tag"],
         ];
         let [give_back, write, asid, va, len, tag] = names[half].map(|name| e.get(name));
-        let asid = asid as u8;
-        assert_eq!((asid, write), ([FROM, INTO][half], half as u64));
+        let span = Span { asid: asid as u32, va, len, write: write != 0 };
+        assert_eq!((span.asid, write), ([FROM, INTO][half], half as u64));
         assert!(len > 0);
-        let pages = va / PAGE..=(va + len - 1) / PAGE;
         if give_back != 0 {
-            for vpn in pages {
-                let page = e.pages.get_mut(&(asid, vpn)).filter(|p| p.1 > 0);
-                page.expect("only what is held is released").1 -= 1;
-                e.held -= 1;
-            }
-            return;
+            return e.host.release(span);
         }
-        match e.asked.remove(&(half, tag)) {
-            Some(range) => assert_eq!(range, (va, len), "asked again for something else"),
-            None if half == 0 => {
-                let q = (tag >> 6) as u32;
-                self.flows[k].get_mut(&q).expect("connected").sender.pinned(tag & 63, va, len);
-            }
-            None => (),
+        if e.host.acquire(self.now, half, tag as u16, span) && half == 0 {
+            let q = (tag >> 6) as u32;
+            self.flows[k].get_mut(&q).expect("connected").sender.pinned(tag & 63, va, len);
         }
-        let warm = self.world.warm;
-        let mut hit = true;
-        for vpn in pages.clone() {
-            let there = self.rng.chance(warm);
-            let page = e.pages.entry((asid, vpn)).or_insert((there, 0));
-            hit &= std::mem::replace(&mut page.0, true);
-        }
-        let due = self.now + self.world.xlat;
-        if hit {
-            for vpn in pages {
-                e.pages.get_mut(&(asid, vpn)).expect("just looked at").1 += 1;
-                e.held += 1;
-            }
-            e.answers.push((due, half, tag, 0));
-        } else {
-            e.asked.insert((half, tag), (va, len));
-            e.answers.push((due, half, tag, 1));
-            e.answers.push((due + self.world.service, half, tag, 2));
-            let waiting = self.waiting.entry((k, row_of(half, tag))).or_insert(0);
-            *waiting += 1;
-            self.most_waiting = self.most_waiting.max(*waiting);
-        }
+        let row = row_of(half, tag);
+        let waiting = e.host.waiting(|h, t| row_of(h, t.into()) == row);
+        self.most_waiting = self.most_waiting.max(waiting);
     }
 
     fn read_payload(&mut self, k: usize) {
@@ -751,8 +707,7 @@ impl Pair {
         let (local, len) = (e.get("load.place") as usize, e.get("load.len"));
         let (va, tag) = (e.get("load.va"), e.get("load.tag"));
         assert!(len > 0 && e.get("load.asid") == FROM.into());
-        let held = (va / PAGE..=(va + len - 1) / PAGE).all(|vpn| e.pages.get(&(FROM, vpn)).is_some_and(|p| p.1 > 0));
-        assert!(held, "a read of {len} bytes at {va:#x}, which are not held");
+        assert!(e.host.reaches(Span { asid: FROM, va, len, write: false }), "pages are missing that are held");
         for i in 0..len as usize {
             e.sending[local + i] = byte_at(va + i as u64);
         }
@@ -768,11 +723,9 @@ impl Pair {
         let (va, tag) = (e.get("store.va"), e.get("store.tag"));
         assert!(len > 0 && e.get("store.asid") == INTO.into());
         let bytes = e.slots[&((local / SLOT) as u32)][local % SLOT..local % SLOT + len].to_vec();
-        for (a, byte) in (va..).zip(bytes) {
-            let held = e.pages.get(&(INTO, a / PAGE)).is_some_and(|p| p.1 > 0);
-            assert!(held, "a write to {a:#x}, which is not held");
-            e.memory.entry(a / PAGE).or_insert_with(|| vec![0xcc; PAGE as usize])[(a % PAGE) as usize] = byte;
-        }
+        let span = Span { asid: INTO, va, len: len as u64, write: true };
+        assert!(e.host.reaches(span), "pages are missing that are held");
+        e.host.write(INTO, va, &bytes);
         e.write_free = e.write_free.max(now as f64) + (len as f64 / beat).max(1.0);
         e.writes.push_back((e.write_free as u64 + write, tag));
     }
@@ -792,7 +745,6 @@ impl Pair {
             self.flows[k].get_mut(&q).expect("connected").sender.completed(c.wr_id as u32, c.byte_len, c.status);
             return;
         }
-        let memory = &e.memory;
         let flow = self.flows[1 - k].values_mut().find(|f| f.to == q).expect("connected");
         let number = flow.received.len();
         let piece = flow.sender.pieces.get(number).unwrap_or_else(|| panic!("QP {q}: receive {number}, no piece"));
@@ -810,9 +762,8 @@ impl Pair {
         let mut left = piece.len;
         for &(va, n) in &flow.recvs[number].sges {
             let n = n.min(left);
-            for a in va..va + u64::from(n) {
-                let there = memory.get(&(a / PAGE)).map(|page| page[(a % PAGE) as usize]);
-                assert_eq!(there.as_ref(), sent.next(), "{context}: the byte at {a:#x}");
+            for (a, there) in (va..).zip(e.host.read(INTO, va, n as usize)) {
+                assert_eq!(Some(&there), sent.next(), "{context}: the byte at {a:#x}");
             }
             left -= n;
         }

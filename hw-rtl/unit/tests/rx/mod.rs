@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Everything around `berth_fp_rx`: host memory, page service, DMA, MAC, and at the far end of each QP a golden
+//! Everything around `berth_fp_rx`: the one host that pins pages, queues, DMA, MAC, and at the far end of each QP a golden
 //! [`Requester`]. Beside the RTL runs a golden [`Responder`] of each QP, step by step after the RTL's trace, and what
 //! leaves the RTL must be what the model says.
 
@@ -17,12 +17,12 @@ use berth_protocol::wire::net::{Eth, Ip, Ipv4};
 use berth_protocol::wire::opcode::{Opcode, Service};
 use berth_protocol::wire::{self, Packet};
 use berth_random::Rng;
+use berth_rtl_host::{PAGE, Ranges, Span};
 use berth_rtl_unit::{Module, Port};
 use std::collections::{HashMap, VecDeque};
 
 pub const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const OWN_IP: [u8; 4] = [10, 0, 0, 1];
-const PAGE: u64 = 4096;
 const SLOT: u32 = 0x1200;
 const SLOTS: u32 = 32;
 /// Elements of a receive queue.
@@ -230,19 +230,12 @@ pub struct Rig {
     pub world: World,
     pub rng: Rng,
     pub qps: Vec<Qp>,
-    /// Bytes, resident, times held.
-    pages: HashMap<(u8, u64), (Vec<u8>, bool, u32)>,
-    /// Pages that cannot be had, with the driver's answer.
-    refused: HashMap<(u8, u64), u8>,
+    pub host: Ranges,
     rings: HashMap<u64, u8>,
     /// An output that takes nothing: the name of its `ready`.
     pub stuck: Option<&'static str>,
     /// Receives are asked for more than once, so that the order is not that of the first time.
     pub taking_back: bool,
-    /// Times that pages may be held: behind that the host does not answer.
-    pub budget: u32,
-    /// Pages whose translation is revoked: nothing is written there, nor acquired.
-    pub gone: Option<(u8, std::ops::Range<u64>)>,
     now: u64,
     doorbells: VecDeque<(u32, u16)>,
     /// Frames on their way in: (when, bytes); stored ones, those that have been shown.
@@ -253,8 +246,6 @@ pub struct Rig {
     hd: Option<u32>,
     reads: Vec<(u64, u8, u64, u32, u32)>,
     writes: VecDeque<(u64, u8, u8)>,
-    answers: Vec<(u64, u16, u8, u8)>,
-    asked: HashMap<u16, (u8, u64, u32)>,
     lists: Vec<(u32, u32, Vec<u32>)>,
     list_left: u32,
     back: Vec<(u64, usize, ResponsePacket)>,
@@ -305,18 +296,17 @@ impl Rig {
             m.set(port, 0_u8);
         }
         m.reset();
+        let mut host = Ranges::new(seed, world.service, 0xcc);
+        (host.lookup, host.warm) = (world.xlat, world.warm as f64 / 100.0);
         let mut rig = Self {
             m,
             ports: HashMap::new(),
             rng: Rng(seed),
             qps: Vec::new(),
-            pages: HashMap::new(),
-            refused: HashMap::new(),
+            host,
             rings: HashMap::new(),
             stuck: None,
             taking_back: false,
-            budget: u32::MAX,
-            gone: None,
             now: 0,
             doorbells: VecDeque::new(),
             wire: Vec::new(),
@@ -326,8 +316,6 @@ impl Rig {
             hd: None,
             reads: Vec::new(),
             writes: VecDeque::new(),
-            answers: Vec::new(),
-            asked: HashMap::new(),
             lists: Vec::new(),
             list_left: 0,
             back: Vec::new(),
@@ -388,11 +376,7 @@ impl Rig {
 
     /// The host answers a request that was not made or is answered. False if it is made and not answered.
     pub fn stray(&mut self, tag: u16, status: u8) -> bool {
-        let stray = !self.answers.iter().any(|a| a.1 == tag && a.2 != 0);
-        if stray {
-            self.answers.insert(0, (self.now, tag, 2, status));
-        }
-        stray
+        self.host.stray(self.now, 0, tag, status)
     }
 
     /// Reads a word of QP `i`'s row.
@@ -471,7 +455,7 @@ impl Rig {
         self.doorbells.len()
     }
     pub fn asking(&self) -> usize {
-        self.answers.len()
+        self.host.waiting(|_, _| true)
     }
 
     /// Messages of QP `i` that the far end has sent and that are not complete.
@@ -488,9 +472,7 @@ impl Rig {
 
     /// Times that pages in `start .. end` are held for QP `i`.
     pub fn held_in(&self, i: usize, start: u64, end: u64) -> u32 {
-        let asid = self.qps[i].q as u8;
-        let inside = |vpn: u64| vpn >= start / PAGE && vpn < end.div_ceil(PAGE);
-        self.pages.iter().filter(|(key, _)| key.0 == asid && inside(key.1)).map(|(_, page)| page.2).sum()
+        self.host.pages_in(self.qps[i].q, start, end)
     }
 
     /// Writes a configuration word of row 0, or a command to row `addr >> 6`.
@@ -645,7 +627,7 @@ impl Rig {
         }
         let sge = ranges[self.rng.below(ranges.len() as u64) as usize];
         let page = (sge.0 + self.rng.below(sge.1.into())) / PAGE;
-        self.refused.insert((qp.q as u8, page), status);
+        self.host.refuse(qp.q, page, status);
         recv.local = Some(match u32::from(status) {
             PAGE_OVER_BUDGET => WC_OVER_BUDGET,
             PAGE_NO_MEMORY => WC_NO_MEMORY,
@@ -742,19 +724,14 @@ impl Rig {
         self.wire.push((self.now + delay, frame));
     }
 
-    fn page(&mut self, asid: u8, vpn: u64) -> &mut (Vec<u8>, bool, u32) {
-        let warm = self.rng.below(100) < self.world.warm;
-        self.pages.entry((asid, vpn)).or_insert_with(|| (vec![0xcc; PAGE as usize], warm, 0))
-    }
-
     /// Memory of a process.
     pub fn memory(&mut self, q: u32, va: u64, len: u32) -> Vec<u8> {
-        (va..va + u64::from(len)).map(|a| self.page(q as u8, a / PAGE).0[(a % PAGE) as usize]).collect()
+        self.host.read(q, va, len as usize)
     }
 
     /// Pages that are held.
     pub fn held(&self) -> u32 {
-        self.pages.values().map(|p| p.2).sum()
+        self.host.pages()
     }
 
     /// No frame is in a slot.
@@ -851,14 +828,12 @@ impl Rig {
             self.put("stored.tag", tag.into());
             self.put("stored.status", status.into());
         }
-        let full = self.budget != u32::MAX && self.held() >= self.budget;
-        let due = self.answers.iter().position(|a| a.0 <= self.now && (a.2 != 2 || !full));
+        let due = self.host.reply(self.now, 0);
         self.put("xr_valid", due.is_some().into());
-        if let Some(k) = due {
-            let (_, tag, kind, status) = self.answers[k];
-            self.put("xr.tag", tag.into());
-            self.put("xr.kind", kind.into());
-            self.put("xr.status", status.into());
+        if let Some(reply) = due {
+            self.put("xr.tag", reply.tag.into());
+            self.put("xr.kind", reply.kind.into());
+            self.put("xr.status", reply.status.into());
         }
         self.m.settle();
 
@@ -873,16 +848,12 @@ impl Rig {
         if self.is("hd_re") {
             self.hd = Some(self.get("hd_addr") as u32);
         }
-        if let Some(k) = due
+        if let Some(reply) = due
             && self.is("xr_ready")
         {
-            let (_, tag, kind, status) = self.answers.remove(k);
-            if let Some(n) = self.acquired.get_mut(usize::from(kind)) {
+            self.host.taken(reply);
+            if let Some(n) = self.acquired.get_mut(reply.kind as usize) {
                 *n += 1;
-            }
-            if kind == 1 {
-                let when = self.now + self.world.service;
-                self.answers.push((when, tag, 2, status));
             }
         }
         self.take_translation();
@@ -1027,48 +998,18 @@ impl Rig {
         if !(self.is("xa_valid") && self.is("xa_ready")) {
             return;
         }
-        let (asid, va, len) = (self.get("xa.asid") as u8, self.get("xa.va"), self.get("xa.len") as u32);
+        let (asid, va, len) = (self.get("xa.asid") as u32, self.get("xa.va"), self.get("xa.len"));
         assert!(len > 0 && self.is("xa.write"));
-        let pages = va / PAGE..=(va + u64::from(len) - 1) / PAGE;
+        let span = Span { asid, va, len, write: true };
         if self.is("xa.give_back") {
-            for vpn in pages {
-                let page = self.page(asid, vpn);
-                assert!(page.2 > 0, "a page is released that is not held");
-                page.2 -= 1;
-            }
-            return;
+            return self.host.release(span);
         }
         let tag = self.get("xa.tag") as u16;
-        let when = self.now + self.world.xlat;
-        let again = self.asked.remove(&tag);
         // What is taken back is asked for once more, in an order that depends on when.
-        let first = again.is_none() && !self.taking_back;
-        if let Some(qp) = self.qps.iter_mut().find(|qp| first && qp.q as u8 == asid) {
-            qp.pinned(va, len);
+        let first = self.host.acquire(self.now, 0, tag, span) && !self.taking_back;
+        if let Some(qp) = self.qps.iter_mut().find(|qp| first && qp.q == asid) {
+            qp.pinned(va, len as u32);
         }
-        let status = pages.clone().find_map(|vpn| self.refused.get(&(asid, vpn)).copied());
-        if let Some(status) = status {
-            self.answers.push((when, tag, 1, status));
-            return;
-        }
-        let gone = self.gone.clone().filter(|g| g.0 == asid).map_or(0..0, |g| g.1);
-        let hit = pages.clone().all(|vpn| self.page(asid, vpn).1 && !gone.contains(&vpn));
-        if let Some(asked) = again {
-            assert_eq!(asked, (asid, va, len), "asked again for something else");
-            assert!(hit || !gone.is_empty());
-        }
-        if !hit {
-            self.asked.insert(tag, (asid, va, len));
-            for vpn in pages.clone() {
-                self.page(asid, vpn).1 = true;
-            }
-        }
-        if hit {
-            for vpn in pages {
-                self.page(asid, vpn).2 += 1;
-            }
-        }
-        self.answers.push((when, tag, u8::from(!hit), 0));
     }
 
     fn take_write(&mut self) {
@@ -1076,17 +1017,12 @@ impl Rig {
             return;
         }
         let (local, len) = (self.get("store.place") as u32, self.get("store.len") as u32);
-        let (asid, va, tag) = (self.get("store.asid") as u8, self.get("store.va"), self.get("store.tag") as u8);
+        let (asid, va, tag) = (self.get("store.asid") as u32, self.get("store.va"), self.get("store.tag") as u8);
         assert!(len > 0);
-        let lost = |vpn: u64| self.gone.as_ref().is_some_and(|g| g.0 == asid && g.1.contains(&vpn));
-        let status = u8::from((va / PAGE..=(va + u64::from(len) - 1) / PAGE).any(lost));
-        let frame = &self.stored[&(local / SLOT)];
-        let at = (local % SLOT) as usize;
-        let bytes = frame[at..at + len as usize].to_vec();
-        for (a, byte) in (va..).zip(bytes).filter(|_| status == 0) {
-            let page = self.page(asid, a / PAGE);
-            assert!(page.2 > 0, "a write to a page that is not held");
-            page.0[(a % PAGE) as usize] = byte;
+        let status = u8::from(!self.host.reaches(Span { asid, va, len: len.into(), write: true }));
+        if status == 0 {
+            let at = (local % SLOT) as usize;
+            self.host.write(asid, va, &self.stored[&(local / SLOT)][at..at + len as usize]);
         }
         let beats = u64::from(len.div_ceil(self.world.width / 8));
         let after = self.writes.back().map_or(0, |w| w.0 + 1);

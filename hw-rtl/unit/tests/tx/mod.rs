@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Everything around berth_fp_tx, from a seed: host memory and queues, translation, packet RAM and payload reads,
+//! Everything around berth_fp_tx, from a seed: queues, the one host that pins pages, packet RAM and payload reads,
 //! MAC and wire, and per QP a peer and the golden model of what is to be sent.
 
 pub mod peer;
@@ -7,16 +7,16 @@ pub mod peer;
 use berth_abi::rows::{event::EVENT_TIMEOUT, send};
 use berth_abi::wqe::{Cqe, MAX_SGE, OP_SEND, SEND_PUSH, Sge, Wqe};
 use berth_random::Rng;
+use berth_rtl_host::{PAGE, Ranges, Reply, Span, pages};
 use berth_rtl_unit::{Module, Port};
 use peer::Peer;
 pub use peer::Settings;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::{Range, RangeInclusive};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// Bytes of a page.
-const PAGE: u64 = 4096;
+/// The address space of all QPs.
+const ASID: u32 = 5;
 /// Address of QP 0's send queue; each has `DEPTH` elements.
 const QUEUES: u64 = 0x7_0000_0000;
 const LOG2_DEPTH: u32 = 10;
@@ -32,11 +32,6 @@ pub fn widths() -> Vec<u32> {
 /// The byte that lies at a virtual address.
 pub fn byte_at(va: u64) -> u8 {
     (va ^ (va >> 8) ^ (va >> 17)) as u8
-}
-
-/// Pages of a range that is not empty.
-fn pages(va: u64, len: u64) -> RangeInclusive<u64> {
-    va / PAGE..=(va + len - 1) / PAGE
 }
 
 /// What surrounds the card.
@@ -116,7 +111,7 @@ impl Element {
     }
     /// Pages that it lies in.
     fn pages(&self) -> impl Iterator<Item = u64> + '_ {
-        self.sges.iter().filter(|s| s.1 > 0).flat_map(|&(va, len)| pages(va, u64::from(len)))
+        self.sges.iter().filter(|s| s.1 > 0).flat_map(|&(va, len)| pages(va, len.into()))
     }
     /// The bytes themselves.
     pub fn bytes(&self) -> Vec<u8> {
@@ -171,13 +166,6 @@ struct QueueRead {
     addr: u64,
     len: u64,
     off: u64,
-}
-
-struct Answer {
-    due: u64,
-    tag: u64,
-    kind: u64,
-    status: u8,
 }
 
 /// An acknowledgement, or a list, on its way to the card.
@@ -334,21 +322,11 @@ pub struct Bench {
     doorbells: VecDeque<Doorbell>,
     queues: BTreeMap<u64, [u64; WQE]>,
     queue_reads: Vec<QueueRead>,
-    answers: VecDeque<Answer>,
-    evicted: BTreeMap<u64, bool>,
-    held: BTreeMap<(u64, u64), u32>,
-    /// Ranges that were missing and will be asked for again, by tag.
-    asked: BTreeMap<u64, (u64, u64)>,
-    denied: BTreeSet<u64>,
+    pub memory: Ranges,
     /// Sends that are not complete use them, if memory is unmapped: so many of each page; and those of each QP and number.
     used: BTreeMap<u64, u32>,
     posted: BTreeMap<(u32, u64), Element>,
-    /// Memory that is being withdrawn, and what was held of it then.
-    withdrawn: Range<u64>,
-    stale: BTreeMap<(u64, u64), u32>,
     broken_queue: Option<u32>,
-    /// Bytes held at most, so far.
-    pub peak_held: u64,
     ram: Vec<u8>,
     reads: Vec<(u64, u64, u64)>,
     port_free: f64,
@@ -384,6 +362,8 @@ impl Bench {
         let mut m = Module::new("berth_fp_tx", width);
         let p = Ports::new(&m);
         m.reset();
+        let mut memory = Ranges::new(seed, setup.service, 0);
+        (memory.lookup, memory.warm) = (4, 1.0 - setup.missing);
         Self {
             m,
             p,
@@ -397,17 +377,10 @@ impl Bench {
             doorbells: VecDeque::new(),
             queues: BTreeMap::new(),
             queue_reads: Vec::new(),
-            answers: VecDeque::new(),
-            evicted: BTreeMap::new(),
-            held: BTreeMap::new(),
-            asked: BTreeMap::new(),
-            denied: BTreeSet::new(),
+            memory,
             used: BTreeMap::new(),
             posted: BTreeMap::new(),
-            withdrawn: 0..0,
-            stale: BTreeMap::new(),
             broken_queue: None,
-            peak_held: 0,
             ram: vec![0xee; 1 << 18],
             reads: Vec::new(),
             port_free: 0.0,
@@ -467,7 +440,7 @@ impl Bench {
             if self.setup.unmaps {
                 for page in element.pages() {
                     *self.used.entry(page).or_default() += 1;
-                    self.denied.remove(&page);
+                    self.memory.map(ASID, page * PAGE, PAGE);
                 }
                 self.posted.insert((q, number), element.clone());
             }
@@ -509,19 +482,12 @@ impl Bench {
 
     /// Pages of a range are missing when they are asked for, once.
     pub fn evict(&mut self, va: u64, len: u64) {
-        for page in va / PAGE..(va + len).div_ceil(PAGE) {
-            self.evicted.insert(page, true);
-        }
+        self.memory.evict(ASID, va, len);
     }
 
     /// The host answers a request, of block `block` of a QP, that was not made or is answered. False if it is made and not answered.
     pub fn stray(&mut self, q: u32, block: u32, status: u8) -> bool {
-        let tag = u64::from(q << 6 | block);
-        let stray = !self.answers.iter().any(|a| a.tag == tag && a.kind != 0);
-        if stray {
-            self.answers.push_front(Answer { due: self.cycle, tag, kind: 2, status });
-        }
-        stray
+        self.memory.stray(self.cycle, 0, (q << 6 | block) as u16, status)
     }
 
     /// The peer says nothing by itself.
@@ -599,18 +565,15 @@ impl Bench {
 
     /// Pages of a range cannot be had any more.
     pub fn deny(&mut self, va: u64, len: u64) {
-        self.denied.extend(va / PAGE..(va + len).div_ceil(PAGE));
-        self.evict(va, len);
+        pages(va, len).for_each(|page| self.memory.refuse(ASID, page, DENIED));
     }
 
     /// Memory is withdrawn: its pages go, payload reads fail, and all QPs are told to let go of it. When they say that they
     /// have, nothing of it is held.
     pub fn revoke(&mut self, va: u64, len: u64) {
-        self.evict(va, len);
-        self.withdrawn = va..va + len;
-        let overlaps = |&(start, bytes): &(u64, u64)| start < va + len && start + bytes > va;
-        self.stale =
-            self.held.iter().filter(|(range, _)| overlaps(range)).map(|(range, count)| (*range, *count)).collect();
+        let gone = pages(va, len);
+        let (va, len) = (gone.start * PAGE, (gone.end - gone.start) * PAGE);
+        self.memory.revoke(ASID, va, len);
         let qps: Vec<u32> = self.peers.keys().copied().collect();
         for &q in &qps {
             self.peers.get_mut(&q).expect("connected").withdrawn();
@@ -623,10 +586,9 @@ impl Bench {
         }
         let end = self.cycle + 100_000;
         while qps.iter().any(|&q| self.held(q).revoking != 0) {
-            assert!(self.cycle < end, "the memory is not let go of: {:x?}", self.held);
+            assert!(self.cycle < end, "the memory is not let go of");
         }
-        assert!(self.stale.is_empty(), "held of {va:#x} + {len:#x} although all was let go of: {:x?}", self.stale);
-        self.withdrawn = 0..0;
+        assert_eq!(self.memory.stale(), 0, "held of {va:#x} + {len:#x} although all was let go of");
     }
 
     /// A doorbell with any index.
@@ -679,13 +641,12 @@ impl Bench {
         config.clear();
         doorbells.clear();
         self.queue_reads.clear();
-        self.answers.clear();
         self.reads.clear();
         self.mac.clear();
         self.wire.clear();
         self.acks.clear();
         self.lists.clear();
-        self.held.clear();
+        self.memory.reset();
     }
 
     pub fn run(&mut self, cycles: u64) {
@@ -697,7 +658,7 @@ impl Bench {
     /// Until everything posted is complete and no memory is held; a hang if nothing arrives or completes for `limit` cycles.
     pub fn finish(&mut self, limit: u64) {
         let (mut end, mut so_far) = (self.cycle + limit, 0);
-        while !self.peers.values().all(Peer::complete) || !self.held.is_empty() {
+        while !self.peers.values().all(Peer::complete) || self.memory.ranges() > 0 {
             self.step();
             if self.cycle < end {
                 continue;
@@ -713,13 +674,17 @@ impl Bench {
                 eprintln!(
                     "shown: {stuck:?}; under way: {} queue reads, {} answers, {} reads, {} in the MAC, {} ACKs, {} lists",
                     self.queue_reads.len(),
-                    self.answers.len(),
+                    self.memory.to_come(),
                     self.reads.len(),
                     self.mac.len(),
                     self.acks.len(),
                     self.lists.len()
                 );
-                panic!("nothing for {limit} cycles: {left:#?}; held {:x?}; events {:x?}", self.held, self.events);
+                panic!(
+                    "nothing for {limit} cycles: {left:#?}; {} ranges held; events {:x?}",
+                    self.memory.ranges(),
+                    self.events
+                );
             }
             (end, so_far) = (self.cycle + limit, now);
         }
@@ -738,8 +703,8 @@ impl Bench {
     }
 
     /// Ranges of memory that are held.
-    pub fn ranges_held(&self) -> u32 {
-        self.held.values().sum()
+    pub fn ranges_held(&self) -> usize {
+        self.memory.ranges()
     }
 
     /// Frames that belong to no QP's data.
@@ -922,13 +887,10 @@ impl Bench {
         if beat {
             self.queue_beat_taken();
         }
-        if let Some(i) = answer
+        if let Some(answer) = answer
             && self.is("xr_ready")
         {
-            let answer = self.answers.remove(i);
-            if self.get("xr.status") != 0 {
-                self.asked.remove(&answer.expect("it is shown").tag);
-            }
+            self.memory.taken(answer);
         }
         if let Some(i) = read {
             self.reads.remove(i);
@@ -1044,22 +1006,15 @@ impl Bench {
         }
     }
 
-    fn offer_answer(&mut self) -> Option<usize> {
-        let now = self.cycle;
-        let i = self.answers.iter().position(|a| a.due <= now).filter(|_| self.go());
-        self.set("xr_valid", i.is_some());
-        if let Some(answer) = i.map(|i| &self.answers[i]) {
-            let (tag, kind, mut status) = (answer.tag, answer.kind, answer.status);
-            if kind == 2
-                && self.asked.get(&tag).is_some_and(|&(va, len)| pages(va, len).any(|p| self.denied.contains(&p)))
-            {
-                status = DENIED;
-            }
-            self.set("xr.tag", tag);
-            self.set("xr.kind", kind);
-            self.set("xr.status", status);
+    fn offer_answer(&mut self) -> Option<Reply> {
+        let reply = self.memory.reply(self.cycle, 0).filter(|_| self.go());
+        self.set("xr_valid", reply.is_some());
+        if let Some(reply) = reply {
+            self.set("xr.tag", reply.tag);
+            self.set("xr.kind", reply.kind);
+            self.set("xr.status", reply.status);
         }
-        i
+        reply
     }
 
     fn offer_read_done(&mut self) -> Option<usize> {
@@ -1194,56 +1149,36 @@ impl Bench {
             *users -= 1;
             if *users == 0 {
                 self.used.remove(&page);
-                self.denied.insert(page);
+                self.memory.unmap(ASID, page * PAGE, PAGE);
             }
         }
     }
 
     fn translate(&mut self) {
         let (va, len, tag) = (self.get("xa.va"), self.get("xa.len"), self.get("xa.tag"));
-        assert!(len > 0 && !self.is("xa.write") && self.get("xa.asid") == 5);
+        assert!(len > 0 && !self.is("xa.write") && self.get("xa.asid") == ASID.into());
+        let span = Span { asid: ASID, va, len, write: false };
         if self.is("xa.give_back") {
-            assert!(take_one(&mut self.held, (va, len)), "only what is held is released");
-            take_one(&mut self.stale, (va, len));
-            return;
+            return self.memory.release(span);
         }
-        let anew = self.asked.remove(&tag);
-        match anew {
-            Some(range) => assert_eq!(range, (va, len), "asked again for something else"),
-            None => {
-                let (q, block) = ((tag >> 6) as u32, tag & 63);
-                self.peers.get_mut(&q).expect("connected").pinned(block, va, len);
-            }
+        // Any time, where memory comes and goes.
+        if self.setup.unmaps && self.rng.chance(self.setup.missing) {
+            self.memory.evict(ASID, va, len);
         }
-        let mut missing = false;
-        for page in pages(va, len) {
-            // Missing at random the first time only; any time, where memory comes and goes.
-            let first = anew.is_none() && self.setup.unmaps || !self.evicted.contains_key(&page);
-            let random = first && self.setup.missing > 0.0 && self.rng.chance(self.setup.missing);
-            let out = self.evicted.entry(page).or_default();
-            missing |= std::mem::take(out) || random || self.denied.contains(&page);
-        }
-        let due = self.cycle + 4;
-        if missing {
-            self.asked.insert(tag, (va, len));
-            self.answers.push_back(Answer { due, tag, kind: 1, status: 0 });
-            self.answers.push_back(Answer { due: due + self.setup.service, tag, kind: 2, status: 0 });
-        } else {
-            *self.held.entry((va, len)).or_insert(0) += 1;
-            self.answers.push_back(Answer { due, tag, kind: 0, status: 0 });
-            let held = self.held.iter().map(|(range, count)| range.1 * u64::from(*count)).sum();
-            self.peak_held = self.peak_held.max(held);
+        if self.memory.acquire(self.cycle, 0, tag as u16, span) {
+            let (q, block) = ((tag >> 6) as u32, tag & 63);
+            self.peers.get_mut(&q).expect("connected").pinned(block, va, len);
         }
     }
 
     fn read_payload(&mut self) {
         let (local, len, va, tag) =
             (self.get("load.place"), self.get("load.len"), self.get("load.va"), self.get("load.tag"));
-        assert!(len > 0 && self.get("load.asid") == 5);
-        let held = self.held.keys().any(|&(start, bytes)| start <= va && va + len <= start + bytes);
-        assert!(held, "a read of {len} bytes at {va:#x}, which are not held");
-        let failed = (va < self.withdrawn.end && va + len > self.withdrawn.start)
-            || (self.setup.read_failures > 0.0 && self.rng.chance(self.setup.read_failures));
+        assert!(len > 0 && self.get("load.asid") == ASID.into());
+        let span = Span { asid: ASID, va, len, write: false };
+        assert!(self.memory.covers(span), "a read of {len} bytes at {va:#x}, which are not held");
+        let failed =
+            !self.memory.reaches(span) || (self.setup.read_failures > 0.0 && self.rng.chance(self.setup.read_failures));
         for i in 0..len {
             self.ram[(local + i) as usize] = if failed { 0x55 } else { byte_at(va + i) };
         }
@@ -1304,16 +1239,6 @@ impl Bench {
             self.acks.extend(arrivals.into_iter().map(|due| Acknowledgement { due, q, psn, syndrome, sack }));
         }
     }
-}
-
-/// One of `range` less. False when there is none.
-fn take_one(held: &mut BTreeMap<(u64, u64), u32>, range: (u64, u64)) -> bool {
-    let Some(count) = held.get_mut(&range) else { return false };
-    *count -= 1;
-    if *count == 0 {
-        held.remove(&range);
-    }
-    true
 }
 
 /// A send of any kind that the mode allows.
