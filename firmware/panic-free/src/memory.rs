@@ -2,6 +2,7 @@
 //! Memory: virtual contexts, pinned pages, receives, keys, larger buffers, the indicate window.
 
 use crate::{calls, drain, memory};
+use berth_protocol::memory::ahead::Ahead;
 use berth_protocol::memory::blocks::{self, Costs, Outcome};
 use berth_protocol::memory::context::{Chain, Choice, Context, Local, Place, Span};
 use berth_protocol::memory::keys::{Binding, Keys};
@@ -11,6 +12,7 @@ use berth_protocol::rc::{Access, Remote, Right};
 use berth_protocol::service::grow::{self, Answer, Footprint};
 use berth_protocol::service::indicate::{Driver, Nic, Pool, Reason, Settings};
 use core::hint::black_box;
+use core::num::NonZeroU64;
 
 fn places(buffer: &mut [Place; 4]) -> &[Place] {
     memory(buffer)
@@ -72,6 +74,9 @@ fn pages() {
 }
 
 fn receives() {
+    let mut ahead: Ahead<32, 16> = Ahead::new(black_box(NonZeroU64::MIN), black_box(1), black_box(2));
+    calls!(ahead: post(1, true), ask(1), answer(1, true), refuse(1), served(1, 2), tell(1, 2, 3), prove(1), complete(1));
+    calls!(ahead: advance(), due(), later(), take(), numbers(), out(), bytes());
     let mut receives: Receives<32, 64> = Receives::new(black_box(false));
     let mut list = [Span::default(); 4];
     calls!(receives: connect(), post(spans(&mut list)), ring(), poll(), answer(1, Outcome::Held), begin(1));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `berth_fp_grant` alone: what it asks for ahead of what is consumed, in which order, and what becomes a credit (PC-1,
 //! PC-3, decisions 5, 16, 19, 20). `grant` has what is around it and what is checked whatever a test does; `grant::bound`
-//! the model of how much.
+//! has the protocol's model of how much.
 #![cfg(feature = "fastpath")]
 
 mod grant;
@@ -334,7 +334,7 @@ fn as_the_bound_has_it(width: u32, draw: &mut Rng, most: u16) {
                     let (here, last) = (at(rig.qps[&3].recvs.len()), draw.chance(0.5));
                     // Each is parsed, and looked at, before the next one.
                     rig.post(3, &[(here, size)], last);
-                    bounds.iter_mut().for_each(|b| b.post(size, last));
+                    bounds.iter_mut().for_each(|b| assert!(b.event(|m| m.post(size, last))));
                     rig.rest();
                     bounds = settled(bounds, &rig);
                     assert!(!bounds.is_empty(), "{what}: event {n}, a receive of {size} bytes");
@@ -342,31 +342,32 @@ fn as_the_bound_has_it(width: u32, draw: &mut Rng, most: u16) {
             }
             25..55 if !open.is_empty() => {
                 let c = open[draw.below(open.len() as u64) as usize];
+                let number = c.recv as u32;
                 match c.place {
                     Place::Table if draw.chance(hits) => {
                         rig.answer(3, c.slot, HELD, 0);
-                        bounds.iter_mut().for_each(|b| b.answer(c.recv, true));
+                        bounds.iter_mut().for_each(|b| b.event(|m| m.answer(number, true)));
                     }
                     Place::Table => {
                         misses.insert(c.recv, now.wrapping_add(draw.between(0, u64::from(service)) as u32));
                         rig.answer(3, c.slot, MISS, 0);
-                        bounds.iter_mut().for_each(|b| b.answer(c.recv, false));
+                        bounds.iter_mut().for_each(|b| b.event(|m| m.answer(number, false)));
                     }
                     // The rig's table holds what the host has pinned.
                     _ if misses.get(&c.recv).is_none_or(|&due| now.wrapping_sub(due) >= 1 << 31) => (),
                     _ if draw.chance(refusals) => {
                         rig.answer(3, c.slot, ANSWERED, OVER_BUDGET);
-                        bounds.iter_mut().for_each(|b| b.refuse(c.recv));
+                        bounds.iter_mut().for_each(|b| b.event(|m| m.refuse(number)));
                     }
                     _ => {
                         misses.remove(&c.recv);
                         host.insert(c.recv, ());
                         rig.answer(3, c.slot, ANSWERED, 0);
-                        bounds.iter_mut().for_each(|b| b.served(c.recv, now));
+                        bounds.iter_mut().for_each(|b| b.event(|m| m.served(number, now)));
                         // Other work may be done before the table answers, or after it.
                         let before = bounds.iter().flat_map(|b| b.rests(now)).collect::<Vec<_>>();
                         bounds.extend(before);
-                        bounds.iter_mut().for_each(|b| b.answer(c.recv, true));
+                        bounds.iter_mut().for_each(|b| b.event(|m| m.answer(number, true)));
                     }
                 }
             }
@@ -375,19 +376,19 @@ fn as_the_bound_has_it(width: u32, draw: &mut Rng, most: u16) {
                 let bytes: u32 = qp.credit_of.iter().filter(sum).map(|(&r, _)| qp.recvs[r].size()).sum();
                 (announced, list) = (qp.committed, Some(now));
                 rig.tell(3, bytes, round);
-                bounds.iter_mut().for_each(|b| b.tell(bytes, round.into(), now));
+                bounds.iter_mut().for_each(|b| b.event(|m| m.tell(bytes, round.into(), now)));
             }
             65..75 if list.is_some_and(|told| now.wrapping_sub(told) >= far) => {
                 round = if round == 0 { far as u16 } else { round.min(far as u16) };
                 (proven, list) = (announced, None);
                 rig.prove(3);
-                bounds.iter_mut().for_each(|b| b.prove(now));
+                bounds.iter_mut().for_each(|b| b.event(|m| m.prove(now)));
             }
             75..85 if qp.freed - qp.local.len() < proven => {
                 let hollow = if draw.chance(hollows) { draw.below(4) } else { 0 };
                 rig.qps.get_mut(&3).expect("a QP").hollow = hollow as u8;
                 rig.complete(3);
-                bounds.iter_mut().for_each(|b| b.complete(hollow as u32));
+                bounds.iter_mut().for_each(|b| b.event(|m| m.complete(hollow as u32)));
             }
             _ => {
                 let most = if draw.chance(0.7) { 8 } else { 200 };
@@ -399,7 +400,7 @@ fn as_the_bound_has_it(width: u32, draw: &mut Rng, most: u16) {
         bounds = settled(bounds, &rig);
         let (qp, event) = (&rig.qps[&3], format!("{what}: event {n} ({pick})"));
         assert!(!bounds.is_empty(), "{event}: {:?} is next, posted {:?}; before it {before:?}", qp.next, qp.posts);
-        assert_eq!(qp.asked, bounds[0].out, "{event}");
+        assert_eq!(qp.asked, bounds[0].model.out(), "{event}");
     }
 }
 
@@ -408,7 +409,7 @@ fn settled(bounds: Vec<Bound>, rig: &Rig) -> Vec<Bound> {
     let qp = &rig.qps[&3];
     let mut may: Vec<Bound> = Vec::new();
     for bound in bounds.iter().flat_map(|b| b.rests(rig.now)) {
-        if (bound.asked, &bound.posts) == (qp.next.0, &qp.posts) && !may.contains(&bound) {
+        if (bound.model.numbers().0 as usize, &bound.posts) == (qp.next.0, &qp.posts) && !may.contains(&bound) {
             may.push(bound);
         }
     }

@@ -348,8 +348,11 @@ module berth_fp_grant #(
   localparam logic [16:0] NEXT = 17'd4 + 17'd1024 / 17'(DATA_W);  // from a proof to the next list
   localparam logic [15:0] LATE = 16'd7;        // until the host has pages back and their successors are known here
   localparam int unsigned UNIT_W = $clog2(DATA_W) + 3;
+  // `Shortest` of the protocol. No time at all is one unit.
+  logic [15:0] took;
   logic [26:0] served, served_aged;
-  assign served      = {16'(now[15:0] - then), 11'd0};
+  assign took        = now[15:0] - then;
+  assign served      = {took == '0 ? 16'd1 : took, 11'd0};
   assign served_aged = &r_q.serve[26:20] ? r_q.serve : r_q.serve + 27'(r_q.serve[26:11]);
   logic [16:0] times;
   logic [20:0] grown;

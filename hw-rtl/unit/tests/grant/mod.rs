@@ -9,6 +9,7 @@ pub mod bound;
 
 use berth_abi::status::{PAGE_NO_MEMORY, PAGE_OVER_BUDGET};
 use berth_abi::status::{WC_BAD_WQE, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET};
+pub use berth_protocol::memory::ahead::Post;
 use berth_random::Rng;
 use berth_rtl_unit::{Named, Op};
 use std::collections::{BTreeMap, VecDeque};
@@ -114,15 +115,6 @@ pub struct Chunk {
     pub len: u32,
     pub slot: u8,
     pub place: Place,
-}
-
-/// What went to the builder.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Post {
-    /// Size of a credit, if it is one.
-    pub size: Option<u32>,
-    pub commit: bool,
-    pub early: bool,
 }
 
 /// A QP as the bench knows it.
