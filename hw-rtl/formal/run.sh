@@ -321,6 +321,17 @@ proof fp_grant_window fp_grant_window_proof silent=berth_fp_grant.sv induction=1
 mutant berth_fp_grant.sv 's/!(r_q.on \&\& r_q.waits\[slot_q\]);/!r_q.on;/'
 mutant berth_fp_grant.sv "s/r.own\[at_slot_q\] = 1.b0;//"
 mutant berth_fp_grant.sv 's/if (r_q.hold != .0 || r_q.whole) have/if (r_q.whole) have/'
+proof fp_keys fp_keys_proof induction=2 frames=16 start="-set KEYS 2" \
+    berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_keys_proof.sv ../formal/queue_free.sv berth_fp_keys.sv
+mutant berth_fp_keys.sv 's/scope.live \&\& entry.key == a_q.key/scope.live/'
+mutant berth_fp_keys.sv 's/scope.domain == a_q.domain/1/'
+mutant berth_fp_keys.sv 's/in_range  *= !wraps_q \&\& /in_range = /'
+mutant berth_fp_keys.sv 's/last_q <= entry.last/a_q.va <= entry.last/'
+mutant berth_fp_keys.sv 's/fresh_q  *<= !claim.taken/fresh_q <= 1/'
+mutant berth_fp_keys.sv 's/begins  *= ahead == .0 \&\& !claim.over/begins = ahead == 0/'
+mutant berth_fp_keys.sv "s/if (op_q == OP_OVER) claim_new.over = 1'b1;/if (op_q == OP_OVER) claim_new = '0;/"
+mutant berth_fp_keys.sv 's/claim_we  *= entry_we || claims/claim_we = claims/'
+mutant berth_fp_keys.sv 's/state_q <= CLEAR;/state_q <= IDLE;/'
 proof fp_tx_places fp_tx_places_proof silent=berth_fp_tx_places.sv free="waits next_of list_of last_of made over" induction=3 frames=16 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_tx_places_proof.sv ../formal/queue_free.sv berth_fp_tx_places.sv
 mutant berth_fp_tx_places.sv 's/ \&\& !dead_q) || (op_q == FAIL/) || (op_q == FAIL/'

@@ -442,6 +442,41 @@ package berth_card_pkg;
         logic [7:0]  asid;
     } arrival_t;
 
+    // A key of the table.
+    typedef struct packed {
+        logic [63:0] kept;              // firmware's own
+        logic [63:0] last, first;       // bytes of its range
+        logic [31:0] scope;             // recv_key_scope_t
+        logic [31:0] key;
+    } key_t;
+
+    // An access that a key is to allow (QP-11), and the answer; an operation that is over (QP-12).
+    localparam logic [1:0] RIGHT_BIT_READ   = 2'd0;    // bits of RIGHT_*
+    localparam logic [1:0] RIGHT_BIT_WRITE  = 2'd1;
+    localparam logic [1:0] RIGHT_BIT_ATOMIC = 2'd2;
+    typedef struct packed {
+        logic        claim;             // it is being done: a one-shot key is this operation's from now on
+        logic        again;             // it was done before, and its answer is asked for again
+        logic [1:0]  right;             // RIGHT_BIT_*
+        logic [15:0] qpn;
+        logic [15:0] domain;            // of the QP
+        logic [31:0] key;
+        logic [63:0] va;
+        logic [31:0] len;               // not 0
+        logic [23:0] psn;               // of the operation's first packet
+        logic [23:0] packets;           // PSNs that it takes
+    } access_t;
+    typedef struct packed {
+        logic [2:0]  refusal;           // KEY_*
+        logic        one_shot;
+        logic [7:0]  asid;
+    } admission_t;
+    typedef struct packed {
+        logic [15:0] qpn;
+        logic [31:0] key;
+        logic [23:0] psn;               // of its first packet
+    } key_use_t;
+
     // A list has come.
     typedef struct packed {
         logic [31:0] first;             // number of its first credit

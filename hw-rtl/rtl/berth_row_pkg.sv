@@ -131,6 +131,19 @@ package berth_row_pkg;
     } recv_pinned_t;
     localparam logic [5:0] RECV_PINNED              = 6'h13; // Bound of memory that receives hold
     localparam logic [5:0] RECV_RANGE               = 6'h14; // Memory for `CMD_REVOKE`: address of its first byte, low half first; address behind its last byte
+    localparam logic [5:0] RECV_KEY                 = 6'h18; // A key's 32 bits
+    typedef struct packed {
+        logic [15:0] domain; // Protection domain
+        logic [7:0] asid; // Address space that its range lies in
+        logic [0:0] live; // There is such a key
+        logic [0:0] bound; // It is bound to a range
+        logic [0:0] one_shot; // It serves one operation (QP-12)
+        logic [1:0] zero_4_3;
+        logic [2:0] rights; // `RIGHT_*`
+    } recv_keyscope_t;
+    localparam logic [5:0] RECV_KEY_SCOPE           = 6'h19; // Whose it is, and what it gives
+    localparam logic [5:0] RECV_KEY_RANGE           = 6'h1a; // Its range: address of the first byte, low half first; of the last byte
+    localparam logic [5:0] RECV_KEY_KEPT            = 6'h1e; // What firmware keeps of it; RTL does not look at it
     typedef struct packed {
         logic [0:0] busy; // Payloads are being written
         logic [0:0] queued; // Elements are being fetched, checked or completed
@@ -150,7 +163,7 @@ package berth_row_pkg;
     localparam logic [5:0] RECV_COUNTS              = 6'h24; // Read: what is open
     localparam logic [5:0] RECV_HEARD               = 6'h25; // Read: when a good frame last came, in units of `ROW_CLOCK`
     typedef struct packed {
-        logic [23:0] argument; // Of `CMD_END` the `WC_*`
+        logic [23:0] argument; // Of `CMD_END` the `WC_*`, of `CMD_KEY_STORE` and `CMD_KEY_LOAD` the place in the table of keys
         logic [7:0] opcode; // `CMD_*`
     } recv_command_t;
     localparam logic [5:0] RECV_COMMAND             = 6'h3f; // Written: a command
@@ -163,6 +176,8 @@ package berth_row_pkg;
     localparam logic [7:0] RECV_CMD_REVOKE          = 8'h07; // Memory in `RANGE` is gone
     localparam logic [7:0] RECV_CMD_SQUEEZE         = 8'h08; // Memory is short
     localparam logic [7:0] RECV_CMD_REST            = 8'h09; // No receive is asked for until `CMD_SQUEEZE`: what `CMD_VOID` gives back is to be had by others
+    localparam logic [7:0] RECV_CMD_KEY_STORE       = 8'h0a; // The staged key takes the place of the table that `argument` names; a one-shot key is fresh
+    localparam logic [7:0] RECV_CMD_KEY_LOAD        = 8'h0b; // The key in that place is staged
     localparam logic [3:0] STEP_START               = 4'h0; // A QP begins
     localparam logic [3:0] STEP_END                 = 4'h1; // It has ended: no list goes, nothing is granted
     localparam logic [3:0] STEP_ASK                 = 4'h2; // Nothing changes; the engine's answer says how things are
@@ -175,6 +190,16 @@ package berth_row_pkg;
     localparam logic [3:0] STEP_LET_GO              = 4'h9; // A receive's memory is let go of
     localparam logic [3:0] STEP_QUIET               = 4'ha; // No command: `berth_fp_grant` goes on with its own work
     localparam logic [3:0] STEP_REST                = 4'hb; // No receive is asked for until `STEP_SQUEEZE`
+    localparam logic [2:0] RIGHT_READ               = 3'h1; // READ
+    localparam logic [2:0] RIGHT_WRITE              = 3'h2; // WRITE
+    localparam logic [2:0] RIGHT_ATOMIC             = 3'h4; // Atomics
+    localparam logic [2:0] KEY_OK                   = 3'h0; // The access may be done
+    localparam logic [2:0] KEY_UNKNOWN              = 3'h1; // There is no such key
+    localparam logic [2:0] KEY_DOMAIN               = 3'h2; // It is another protection domain's
+    localparam logic [2:0] KEY_UNBOUND              = 3'h3; // It is not bound
+    localparam logic [2:0] KEY_OUTSIDE              = 3'h4; // Not all bytes lie in its range
+    localparam logic [2:0] KEY_RIGHT                = 3'h5; // It does not give this right
+    localparam logic [2:0] KEY_USED                 = 3'h6; // It is a one-shot key, and used up
 
     // Events of the fast path
     typedef struct packed {

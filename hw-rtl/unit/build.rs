@@ -21,6 +21,7 @@ const UNITS: &[&str] = &[
     "berth_fp_builder",
     "berth_fp_cut",
     "berth_fp_grant",
+    "berth_fp_keys",
     "berth_fp_rx",
     "berth_fp_tx",
     "berth_mac_rx",

@@ -87,6 +87,9 @@ pub fn package() -> String {
     for &(name, value, text) in recv::STEPS {
         constant(out, 4, name, value, text);
     }
+    for &(name, value, text) in recv::RIGHTS.iter().chain(recv::REFUSALS) {
+        constant(out, 3, name, value, text);
+    }
     writeln!(out, "\n    // Events of the fast path").unwrap();
     packed(out, "fast", &event::Event::RECORD);
     for &(name, value, text) in event::CODES {
@@ -129,6 +132,9 @@ pub fn page() -> String {
     }
     writeln!(out, "\n## Steps of the receiving half's engines").unwrap();
     table(&mut out, "Step", recv::STEPS);
+    writeln!(out, "\n## Keys").unwrap();
+    table(&mut out, "Right", recv::RIGHTS);
+    table(&mut out, "Answer", recv::REFUSALS);
     writeln!(out, "\n## Events").unwrap();
     table(&mut out, "Code", event::CODES);
     table(&mut out, "Fault", event::FAULTS);

@@ -254,9 +254,24 @@ pub mod recv {
             /// No further receive is asked for while so much is granted or asked for, but for the oldest one, in units of 4 KiB; 0: no bound.
             bound: 15 0,
         }
+        /// Whose an RKey is, and what it gives.
+        KeyScope {
+            /// Protection domain.
+            domain: 31 16,
+            /// Address space that its range lies in.
+            asid: 15 8,
+            /// There is such a key.
+            live: 7 7,
+            /// It is bound to a range.
+            bound: 6 6,
+            /// It serves one operation (QP-12).
+            one_shot: 5 5,
+            /// `RIGHT_*`.
+            rights: 2 0,
+        }
         /// A command.
         Command {
-            /// Of `CMD_END` the `WC_*`.
+            /// Of `CMD_END` the `WC_*`, of `CMD_KEY_STORE` and `CMD_KEY_LOAD` the place in the table of keys.
             argument: 31 8,
             /// `CMD_*`.
             opcode: 7 0,
@@ -322,6 +337,14 @@ pub mod recv {
             PINNED = 19: Pinned;
             /// Memory for `CMD_REVOKE`: address of its first byte, low half first; address behind its last byte.
             RANGE = 20 * 4;
+            /// A key's 32 bits. For `CMD_KEY_STORE`, and from `CMD_KEY_LOAD`, as the words that follow it.
+            KEY = 24;
+            /// Whose it is, and what it gives.
+            KEY_SCOPE = 25: KeyScope;
+            /// Its range: address of the first byte, low half first; of the last byte.
+            KEY_RANGE = 26 * 4;
+            /// What firmware keeps of it; RTL does not look at it.
+            KEY_KEPT = 30 * 2;
             /// Read: what the QP holds.
             HELD = 32: Held;
             /// Read: receives that are completed.
@@ -360,6 +383,42 @@ pub mod recv {
         CMD_SQUEEZE = 8;
         /// No receive is asked for until `CMD_SQUEEZE`: what `CMD_VOID` gives back is to be had by others.
         CMD_REST = 9;
+        /// The staged key takes the place of the table that `argument` names; a one-shot key is fresh. The QP does not matter.
+        CMD_KEY_STORE = 10;
+        /// The key in that place is staged.
+        CMD_KEY_LOAD = 11;
+        }
+    }
+
+    table! {
+        /// What a key allows, as bits (QP-11).
+        RIGHTS: u32 {
+        /// READ.
+        RIGHT_READ = 1;
+        /// WRITE.
+        RIGHT_WRITE = 2;
+        /// Atomics.
+        RIGHT_ATOMIC = 4;
+        }
+    }
+
+    table! {
+        /// What a look-up in the table of keys says (`berth_fp_keys`).
+        REFUSALS: u32 {
+        /// The access may be done.
+        KEY_OK = 0;
+        /// There is no such key.
+        KEY_UNKNOWN = 1;
+        /// It is another protection domain's.
+        KEY_DOMAIN = 2;
+        /// It is not bound.
+        KEY_UNBOUND = 3;
+        /// Not all bytes lie in its range.
+        KEY_OUTSIDE = 4;
+        /// It does not give this right.
+        KEY_RIGHT = 5;
+        /// It is a one-shot key, and used up.
+        KEY_USED = 6;
         }
     }
 

@@ -13,15 +13,17 @@
 //!
 //! Keys say what may be accessed, not what is in memory: the pager handles absent pages (QP-13).
 
+use berth_abi::rows::recv;
+
 use crate::base::rule::{self, Rule};
 use crate::rc::{Access, Admit, Psn, Right};
 
 /// Right to READ.
-pub const READ: u8 = 1;
+pub const READ: u8 = recv::RIGHT_READ as u8;
 /// Right to WRITE.
-pub const WRITE: u8 = 2;
+pub const WRITE: u8 = recv::RIGHT_WRITE as u8;
 /// Right to atomics.
-pub const ATOMIC: u8 = 4;
+pub const ATOMIC: u8 = recv::RIGHT_ATOMIC as u8;
 
 /// Bits of a key that its owner may choose; those above them are its place in the table.
 const TAG_BITS: u32 = 8;
@@ -324,6 +326,29 @@ impl<const N: usize> Keys<N> {
         entry.key = key;
         entry.claim = None;
         Ok(key)
+    }
+
+    /// The key in a place as the card's table has it, in the words from [`recv::KEY`] on. `asid`: the address space that its
+    /// range lies in. A key that is stored anew is fresh: every change of a one-shot key makes it so.
+    pub fn words(&self, place: usize, asid: u8) -> [u32; 8] {
+        let entry = self.entries.get(place).copied().unwrap_or_default();
+        if entry.state == State::Free {
+            return [0; 8];
+        }
+        let Binding { va, len, rights, one_shot, region } = entry.binding;
+        let bound = u32::from(entry.state == State::Bound);
+        let scope = recv::KeyScope {
+            domain: entry.domain.into(),
+            asid: asid.into(),
+            live: 1,
+            bound,
+            one_shot: one_shot.into(),
+            rights: rights.into(),
+        };
+        let last = va.wrapping_add(len).wrapping_sub(1);
+        let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
+        let kept = u32::from(entry.windows) | u32::from(entry.region) << 31;
+        [entry.key, scope.word(), low(va), high(va), low(last), high(last), region, kept]
     }
 
     /// What `key` is bound to.
