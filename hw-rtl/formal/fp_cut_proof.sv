@@ -2,7 +2,8 @@
 // Credits are conserved at the sender (berth_fp_cut: the reader), for any QP, from its start on: credits that came = used +
 // given up + unused.
 // * A size that is stored is a new credit; it overwrites that of no unused one, and unused are at most 128.
-// * A piece with data uses one, and there is one; numbers of credits used are contiguous, none is left out or used twice.
+// * A piece with data uses one, but for a WRITE without immediate, and there is one; numbers of credits used are contiguous,
+//   none is left out or used twice.
 // * Of those that are to be given up, as many are as are unused.
 // * The number of unused credits that others are told of is right.
 //
@@ -14,13 +15,13 @@ module fp_cut_proof #(
 ) (
     input logic          clk, rst_in,
     input logic          cfg_we, init_any, init_valid, elem_we, parsed_we, lst_valid,
-        give_valid, covered_we, sent_we,
-    input logic [QW-1:0] cfg_q, init_q, elem_q, parsed_q, lst_q, give_q, covered_q, sent_q,
+        give_valid, covered_we, sent_we, done_we,
+    input logic [QW-1:0] cfg_q, init_q, elem_q, parsed_q, lst_q, give_q, covered_q, sent_q, done_q,
     input berth_card_pkg::row_write_t cfg,
     input berth_card_pkg::element_t   element,
     input berth_card_pkg::list_beat_t lst,
     input logic [5:0]    elem_idx,
-    input logic [15:0]   parsed_elems,
+    input logic [15:0]   parsed_elems, done_elems,
     input logic [23:0]   give_n,
     input berth_card_pkg::covered_t     covered_data,
     input berth_card_pkg::sent_so_far_t sent_data
@@ -40,12 +41,13 @@ module fp_cut_proof #(
         .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
         .lst_valid(lst_valid), .lst_q(lst_q), .lst(lst), .give_valid(give_valid), .give_ready(give_ready), .give_q(give_q), .give_n(give_n),
         .credits_we(credits_we), .credits_q(credits_q), .credits_n(credits_n),
+        .done_we(done_we), .done_q(done_q), .done_elems(done_elems),
         .covered_we(covered_we), .covered_q(covered_q), .covered_data(covered_data),
         .sent_we(sent_we), .sent_q(sent_q), .sent_data(sent_data),
         .piece_we(piece_we), .piece_q(piece_q), .piece_data(piece_data));
 
     localparam RW = 192;
-    localparam logic [1:0] IDLE = 2'd0, ROWS = 2'd1, CUT = 2'd2;
+    localparam logic [1:0] IDLE = 2'd0, ROWS = 2'd1, CUT = 2'd2, SCAN = 2'd3;
     (* hierconn *) wire [1:0]    \dut.state_q ;
     (* hierconn *) wire [QW-1:0] \dut.q_q ;
     (* hierconn *) wire [RW-1:0] \dut.row_new ;
@@ -54,7 +56,7 @@ module fp_cut_proof #(
     (* hierconn *) wire [6:0]    \dut.left_q ;
     (* hierconn *) wire [QW-1:0] \dut.fill_q ;
     (* hierconn *) wire [6:0]    \dut.skip_q ;
-    (* hierconn *) wire \dut.row_we , \dut.size_we , \dut.list_q , \dut.give_q_ , \dut.late_q ;
+    (* hierconn *) wire \dut.row_we , \dut.size_we , \dut.list_q , \dut.give_q_ , \dut.late_q , \dut.e_write , \dut.e_imm ;
 
     (* anyconst *) logic [QW-1:0] the_q;
     wire here = \dut.q_q == the_q;
@@ -72,7 +74,7 @@ module fp_cut_proof #(
     // ---- credits, as they are seen from outside ----------------------------------------------------
     wire starts = init_ack && here;
     wire comes  = \dut.size_we && \dut.fill_q == the_q;
-    wire uses   = piece_we && piece_q == the_q && piece_data.kind == berth_card_pkg::PIECE_DATA;
+    wire uses   = piece_we && piece_q == the_q && piece_data.kind == berth_card_pkg::PIECE_DATA && (!\dut.e_write || \dut.e_imm );
     wire gives  = give_ready && here;
     logic        on_q;
     logic [7:0]  unused_q;
@@ -92,7 +94,7 @@ module fp_cut_proof #(
     always_comb if (!rst && on_q) begin
         assert (unused_q <= 8'd128);
         assert (!uses || unused_q != 8'd0);
-        assert (!uses || piece_data.credit == number_q[7:0]);
+        assert (!uses || \dut.e_write || piece_data.credit == number_q[7:0]);
         assert (!comes || (\dut.put_q - number_q == 32'(unused_q) && unused_q < 8'd128));
         assert (told_q == unused_q + coming);
         // For the proof.
@@ -101,8 +103,8 @@ module fp_cut_proof #(
         assert (!sizes || (\dut.skip_q < \dut.left_q && \dut.left_q <= 7'd64));
         assert (!sizes || \dut.put_q == next_out + 32'(unused_q));
         assert (\dut.state_q != ROWS || !( \dut.list_q || \dut.give_q_ ) || \dut.left_q == 7'd0);
-        assert (!(here && \dut.state_q == CUT) || \dut.late_q || next_in == next_out || unused_q != 8'd0);
+        assert (!(here && (\dut.state_q == CUT || \dut.state_q == SCAN)) || \dut.late_q || next_in == next_out || unused_q != 8'd0);
         assert (!here || \dut.state_q == IDLE || read_q == stored_q);
-        assert (!here || \dut.state_q != CUT || \dut.m_row.rdata == stored_q);
+        assert (!here || (\dut.state_q != CUT && \dut.state_q != SCAN) || \dut.m_row.rdata == stored_q);
     end
 endmodule

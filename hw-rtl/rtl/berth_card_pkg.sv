@@ -572,6 +572,9 @@ package berth_card_pkg;
         logic           inlined;        // its data come with it
         logic           has_imm;        // ... and the process's immediate
         logic [31:0]    imm;
+        logic           write;          // RDMA WRITE: its bytes go to ...
+        logic [63:0]    va;             // ... this address of the peer ...
+        logic [31:0]    key;            // ... under this key
         logic [63:0]    wr_id;
         logic [8:0]     ctxs;           // contexts up to its end
     } element_t;
@@ -594,7 +597,7 @@ package berth_card_pkg;
         logic        ends;              // it is the last of its element
         logic [5:0]  place;             // in its element, if it is inline
         logic [15:0] elem;
-        logic [7:0]  credit;
+        logic [7:0]  credit;            // low byte of its number; 0 of a WRITE
         logic [31:0] sum;               // bytes up to its end
         logic [31:0] len;
     } piece_t;

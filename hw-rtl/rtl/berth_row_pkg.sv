@@ -20,7 +20,7 @@ package berth_row_pkg;
         logic [11:0] zero_31_20;
         logic [3:0] reorder; // Packets that may come out of order before one that is missing counts as lost
         logic [7:0] window; // Packets under way at most, up to 128
-        logic [0:0] zero_7_7;
+        logic [0:0] remote; // The peer takes RDMA WRITE; else such an element is malformed
         logic [0:0] loopback; // The peer is on the same card
         logic [0:0] selective; // Lost packets are sent again one by one (selective repeat), else all from the first one (go-back-N)
         logic [0:0] message; // Message mode: a send fills one receive (CR-17)
@@ -140,7 +140,7 @@ package berth_row_pkg;
         logic [0:0] one_shot; // It serves one operation (QP-12)
         logic [1:0] zero_4_3;
         logic [2:0] rights; // `RIGHT_*`
-    } recv_keyscope_t;
+    } recv_key_scope_t;
     localparam logic [5:0] RECV_KEY_SCOPE           = 6'h19; // Whose it is, and what it gives
     localparam logic [5:0] RECV_KEY_RANGE           = 6'h1a; // Its range: address of the first byte, low half first; of the last byte
     localparam logic [5:0] RECV_KEY_KEPT            = 6'h1e; // What firmware keeps of it; RTL does not look at it

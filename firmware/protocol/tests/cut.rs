@@ -17,7 +17,7 @@ fn reader(sizes: &[u32]) -> Reader {
 }
 
 fn send(id: u64, len: u32) -> Send {
-    Send { id, len, immediate: None }
+    Send { id, len, immediate: None, write: false }
 }
 
 /// Everything that comes out now.
@@ -100,6 +100,24 @@ fn decision_10_zero_length_in_stream_mode_is_local_and_in_message_mode_uses_a_cr
         }
         assert_eq!(lens(&all(cut, &mut credits)), [0, 0, 0]);
         assert_eq!(credits.count(), 0);
+    });
+}
+
+#[test]
+fn qp_3_a_write_takes_a_credit_only_with_an_immediate() {
+    both!(Mode::Message, |cut| {
+        let mut credits = reader(&[]);
+        cut.post(Send { write: true, ..send(1, 1000) }).unwrap();
+        cut.post(Send { write: true, immediate: Some(7), ..send(2, 1000) }).unwrap();
+        cut.post(send(3, 8)).unwrap();
+        assert_eq!(all(cut, &mut credits), [Out::Write { id: 1, credit: None }]);
+        credits = reader(&[0, 8]);
+        let piece = Piece { id: 3, offset: 0, len: 8, credit: 1, last: true, immediate: None };
+        assert_eq!(all(cut, &mut credits), [Out::Write { id: 2, credit: Some(0) }, Out::Piece(piece)]);
+        assert_eq!(cut.remaining(), 0);
+    });
+    both!(Mode::Stream, |cut| {
+        assert_eq!(cut.post(Send { write: true, ..send(1, 10) }), Err(Refused::Write));
     });
 }
 
@@ -196,7 +214,7 @@ proptest! {
         for (op, arg, flag) in ops {
             match op {
                 0 => {
-                    let send = Send { id: posted.len() as u64, len: arg, immediate: flag.then_some(arg) };
+                    let send = Send { id: posted.len() as u64, len: arg, immediate: flag.then_some(arg), write: arg % 3 == 1 };
                     let result = nic.post(send);
                     // The library has more room, for what it has cut already: keep them alike.
                     if result.is_ok() {
@@ -243,6 +261,11 @@ proptest! {
                 }
                 Out::Empty(id) => {
                     prop_assert!(!message && send.len == 0 && *id == place.0 as u64);
+                    place.0 += 1;
+                }
+                Out::Write { id, credit } => {
+                    prop_assert!(message && send.write && *id == place.0 as u64);
+                    prop_assert_eq!(credit.is_some(), send.immediate.is_some());
                     place.0 += 1;
                 }
                 Out::TooLong(id) => {

@@ -36,8 +36,15 @@ fn word(w: &World, user: &User, half: u32, word: u32) -> u32 {
 }
 
 /// How a QP of the model sends and receives, if nothing is special about it.
-const MODE: send::Mode =
-    send::Mode { reorder: 3, window: 255, loopback: 0, selective: 1, message: 0, log2_mtu: MTU.trailing_zeros() };
+const MODE: send::Mode = send::Mode {
+    reorder: 3,
+    window: 255,
+    remote: 0,
+    loopback: 0,
+    selective: 1,
+    message: 0,
+    log2_mtu: MTU.trailing_zeros(),
+};
 const RECEIVES: recv::Mode =
     recv::Mode { ack_every: 8, rnr_timer: 0, message: 0, foreign: 0, selective: 1, log2_mtu: MTU.trailing_zeros() };
 

@@ -531,6 +531,54 @@ fn a_piece_takes_three_clocks_and_a_look_for_nothing_two() {
     }
 }
 
+/// Under selective repeat a WRITE waits for those before it that it overlaps, and for no others; it takes no credit, but with
+/// an immediate it does, of any size. Without selective repeat nothing waits.
+#[test]
+fn qp_3_a_write_waits_for_those_that_it_overlaps() {
+    for width in widths() {
+        for (selective, before) in [(true, 1), (true, 2), (true, 5), (true, 12), (false, 3)] {
+            for over in 0..before {
+                let mut rig = Rig::new(width, 1);
+                rig.start_with(5, Mode::Message, selective);
+                rig.rest();
+                // They begin anywhere in the rows that are looked at.
+                let skip = over % 4;
+                (0..skip).for_each(|_| rig.post(5, Elem { bad: true, ..Elem::of(0) }));
+                rig.rest();
+                rig.complete(5, skip);
+                rig.rest();
+                // One behind the other, from the top of the address space on.
+                let va = |i: usize| (u64::MAX - 99).wrapping_sub(100 * i as u64);
+                (0..before).for_each(|i| rig.post(5, Elem::write(va(i), if i == 0 { 99 } else { 100 })));
+                rig.post(5, Elem::write(va(before) + 1, 99));
+                rig.rest();
+                assert_eq!(rig.pieces.len(), skip + before + 1, "none of them overlaps another");
+                rig.cover(5, rig.qps[&5].pieces());
+                rig.send(5, rig.qps[&5].pieces());
+                rig.post(5, Elem::write(va(over) + 98, if over == 0 { 1 } else { 2 }));
+                rig.rest();
+                let all = skip + before + 2;
+                assert_eq!(rig.pieces.len(), all - usize::from(selective), "{selective} {before} {over}");
+                rig.complete(5, skip + over);
+                rig.rest();
+                assert_eq!(rig.pieces.len(), all - usize::from(selective), "{selective} {before} {over}");
+                rig.complete(5, skip + over + 1);
+                rig.rest();
+                assert_eq!(rig.pieces.len(), all, "{selective} {before} {over}");
+            }
+        }
+        let mut rig = Rig::new(width, 1);
+        rig.start(5, Mode::Message);
+        rig.post(5, Elem { imm: true, ..Elem::write(0, 50) });
+        rig.post(5, Elem::write(50, 50));
+        rig.rest();
+        assert!(rig.pieces.is_empty(), "the first needs a credit");
+        rig.list(5, 0, &[3, 8]);
+        rig.rest();
+        assert_eq!((pieces(&rig), rig.qps[&5].unused()), (vec![(Kind::Data, 50), (Kind::Data, 50)], 1));
+    }
+}
+
 /// A QP that begins anew has no credits, no piece and no element of before; others keep theirs. So it is with a reset.
 #[test]
 fn what_begins_anew_begins_from_nothing() {
@@ -621,16 +669,22 @@ fn whatever_comes(width: u32, draw: &mut Rng) {
     let mut qs = vec![(0, false), (5, true), (33, false), (QPS - 1, true)];
     qs.truncate(draw.between(1, 4) as usize);
     let mode = |message| if message { Mode::Message } else { Mode::Stream };
-    qs.iter().for_each(|&(q, message)| rig.start(q, mode(message)));
+    let selective = draw.chance(0.8);
+    qs.iter().for_each(|&(q, message)| rig.start_with(q, mode(message), selective));
     for _ in 0..3000 {
         let (q, message) = qs[draw.below(qs.len() as u64) as usize];
         match draw.below(40) {
             0..2 if rig.to_come() == 0 => any_list(&mut rig, q, message, draw),
-            2..5 if rig.qps[&q].elems() - rig.qps[&q].done() < 60 => {
+            2..5 if rig.qps[&q].elems() - rig.qps[&q].complete() < 60 => {
                 let len = [0, 3, 30, 300, 3000][draw.below(5) as usize];
                 let len = if draw.chance(0.02) { draw.draw() as u32 >> 1 } else { draw.between(0, len) as u32 };
                 let (push, inline, bad) = (draw.chance(0.5), draw.chance(0.5), draw.chance(0.05));
-                rig.post(q, Elem { len, bad, push, inline, ctxs: draw.below(512) as u16 });
+                let write = (message && draw.chance(0.4)).then(|| match draw.below(4) {
+                    0 => (!draw.below(3000)).wrapping_sub(100),
+                    _ => draw.below(8000),
+                });
+                let imm = message && draw.chance(0.3);
+                rig.post(q, Elem { len, bad, push, inline, ctxs: draw.below(512) as u16, write, imm });
             }
             5..13 => {
                 let qp = &rig.qps[&q];
@@ -640,12 +694,14 @@ fn whatever_comes(width: u32, draw: &mut Rng) {
                 };
                 rig.cover(q, more(covered, draw));
                 rig.send(q, more(sent, draw));
+                let (complete, done) = (rig.qps[&q].complete() as u64, rig.qps[&q].done() as u64);
+                rig.complete(q, draw.between(complete, done) as usize);
             }
             13 if rig.to_come() == 0 && draw.chance(0.1) => {
                 let n = if draw.chance(0.2) { draw.below(1 << 24) } else { draw.below(20) };
                 rig.give_up(q, n as u32);
             }
-            14 if draw.chance(0.03) => rig.start(q, mode(message)),
+            14 if draw.chance(0.03) => rig.start_with(q, mode(message), selective),
             _ => (),
         }
         rig.step();

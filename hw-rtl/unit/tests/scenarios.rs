@@ -238,7 +238,10 @@ fn both_ends(rng: &mut Rng, world: pair::World) {
     pair.until(3_000_000, "the end", |pair| {
         for (end, q, message, sends) in &mut left {
             if *sends > 0 && rng.chance(0.02) {
-                let group: Vec<Element> = (0..rng.between(1, 4)).map(|_| random_element(rng, *message)).collect();
+                let group: Vec<Element> = (0..rng.between(1, 4))
+                    // The receiving half takes no WRITE.
+                    .map(|_| Element { remote: None, ..random_element(rng, *message) })
+                    .collect();
                 pair.send(*end, *q, &group, rng.chance(0.5));
                 *sends -= 1;
             }

@@ -79,6 +79,8 @@ pub mod send {
             reorder: 19 16,
             /// Packets under way at most, up to 128.
             window: 15 8,
+            /// The peer takes RDMA WRITE; else such an element is malformed.
+            remote: 7 7,
             /// The peer is on the same card.
             loopback: 6 6,
             /// Lost packets are sent again one by one (selective repeat), else all from the first one (go-back-N).

@@ -16,6 +16,18 @@ table! {
     BTH_SEND_ONLY = 0x04;
     /// RC SEND Only with Immediate.
     BTH_SEND_ONLY_IMM = 0x05;
+    /// RC RDMA WRITE First.
+    BTH_WRITE_FIRST = 0x06;
+    /// RC RDMA WRITE Middle.
+    BTH_WRITE_MIDDLE = 0x07;
+    /// RC RDMA WRITE Last.
+    BTH_WRITE_LAST = 0x08;
+    /// RC RDMA WRITE Last with Immediate.
+    BTH_WRITE_LAST_IMM = 0x09;
+    /// RC RDMA WRITE Only; under selective repeat each packet of a WRITE, with the RETH of the whole.
+    BTH_WRITE_ONLY = 0x0a;
+    /// RC RDMA WRITE Only with Immediate; likewise the last one.
+    BTH_WRITE_ONLY_IMM = 0x0b;
     /// RC Acknowledge.
     BTH_ACKNOWLEDGE = 0x11;
     /// UD SEND Only: a credit list as a datagram.

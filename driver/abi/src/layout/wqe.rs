@@ -14,6 +14,9 @@ pub const MAX_MESSAGE: u32 = 0x7fff_ffff;
 pub const OP_SEND: u8 = 1;
 /// `Wqe::opcode`: receive (QP-2).
 pub const OP_RECV: u8 = 2;
+/// `Wqe::opcode`: RDMA WRITE (QP-3), message mode only. Where it goes stands in front of SGEs and data, as
+/// `Wqe::with_remote` puts it.
+pub const OP_WRITE: u8 = 3;
 
 /// Send flag: PUSH (IW-6), carried as the solicited-event bit of the last packet.
 pub const SEND_PUSH: u8 = 1;
@@ -44,26 +47,27 @@ pub struct Sge {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wqe {
-    /// `OP_SEND` or `OP_RECV`, fitting the queue.
+    /// `OP_*`, fitting the queue.
     pub opcode: u8,
     /// `SEND_*`; 0 for receives. Unknown flags are refused.
     pub flags: u8,
-    /// SGEs in use, 0 to `MAX_SGE`; one less with `SEND_IMMEDIATE`.
+    /// SGEs in use, 0 to `MAX_SGE`; one less with `SEND_IMMEDIATE` or `OP_WRITE`.
     pub num_sge: u16,
     /// Sum of the SGE lengths; must match. With `SEND_INLINE` the bytes of data.
     pub length: u32,
     /// The caller's own, returned in the completion.
     pub wr_id: u64,
-    /// Gather or scatter list; with `SEND_INLINE` the data from its first byte on. With `SEND_IMMEDIATE` all of that is one
-    /// place further back, and the first place has the immediate in `reserved` and zeros.
+    /// Gather or scatter list; with `SEND_INLINE` the data from its first byte on. With `SEND_IMMEDIATE` or `OP_WRITE` all of
+    /// that is one place further back, and the first place has the remote address in `va`, the key in `len` and the immediate
+    /// in `reserved`, each 0 if there is none.
     pub sge: [Sge; MAX_SGE],
 }
 
 impl Wqe {
     /// Puts data into the element in place of the SGEs, as `SEND_INLINE` says; `None` above `MAX_INLINE` bytes, or behind
-    /// [`Wqe::with_immediate`].
+    /// [`Wqe::with_immediate`] and [`Wqe::with_remote`].
     pub fn with_inline(mut self, data: &[u8]) -> Option<Self> {
-        if self.flags & SEND_IMMEDIATE != 0 {
+        if self.has_line() {
             return None;
         }
         let mut bytes = [0; MAX_INLINE];
@@ -83,19 +87,44 @@ impl Wqe {
         Some(self)
     }
 
+    /// Something stands in front of SGEs and data.
+    pub const fn has_line(&self) -> bool {
+        self.flags & SEND_IMMEDIATE != 0 || self.opcode == OP_WRITE
+    }
+
+    /// Makes room in front of SGEs and data, if there is none yet; `None` if there are `MAX_SGE` SGEs.
+    fn with_line(mut self) -> Option<Self> {
+        if !self.has_line() {
+            if usize::from(self.num_sge) >= MAX_SGE {
+                return None;
+            }
+            self.sge.copy_within(..MAX_SGE - 1, 1);
+            self.sge[0] = Sge::default();
+        }
+        Some(self)
+    }
+
     /// Adds an immediate, as `SEND_IMMEDIATE` says; `None` if there are `MAX_SGE` SGEs, or one is in it.
-    pub fn with_immediate(mut self, immediate: u32) -> Option<Self> {
-        if self.flags & SEND_IMMEDIATE != 0 || usize::from(self.num_sge) >= MAX_SGE {
+    pub fn with_immediate(self, immediate: u32) -> Option<Self> {
+        if self.flags & SEND_IMMEDIATE != 0 {
             return None;
         }
-        self.sge.copy_within(..MAX_SGE - 1, 1);
-        self.sge[0] = Sge {
-            va: 0,
-            len: 0,
-            reserved: immediate,
-        };
-        self.flags |= SEND_IMMEDIATE;
-        Some(self)
+        let mut wqe = self.with_line()?;
+        wqe.sge[0].reserved = immediate;
+        wqe.flags |= SEND_IMMEDIATE;
+        Some(wqe)
+    }
+
+    /// Makes it an RDMA WRITE to the address `va` of the peer, under its key; `None` if there are `MAX_SGE` SGEs, or it is
+    /// one.
+    pub fn with_remote(self, va: u64, key: u32) -> Option<Self> {
+        if self.opcode == OP_WRITE {
+            return None;
+        }
+        let mut wqe = self.with_line()?;
+        (wqe.sge[0].va, wqe.sge[0].len) = (va, key);
+        wqe.opcode = OP_WRITE;
+        Some(wqe)
     }
 
     /// Its words, as they stand in the queue.
@@ -115,9 +144,9 @@ impl Wqe {
 
     /// Its words in a doorbell's slot; `None` if it has more SGEs or data than that holds.
     pub fn slot(&self) -> Option<[u64; SLOT_WORDS]> {
-        let immediate = usize::from(self.flags & SEND_IMMEDIATE != 0);
-        let (lines, data) = (usize::from(self.num_sge) + immediate, self.length as usize);
-        if lines > 2 || (self.flags & SEND_INLINE != 0 && data > MAX_INLINE - 16 * immediate) {
+        let line = usize::from(self.has_line());
+        let (lines, data) = (usize::from(self.num_sge) + line, self.length as usize);
+        if lines > 2 || (self.flags & SEND_INLINE != 0 && data > MAX_INLINE - 16 * line) {
             return None;
         }
         self.words().first_chunk().copied()

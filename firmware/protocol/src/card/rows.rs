@@ -85,6 +85,7 @@ impl Qp {
         self.fast_template(sh, hw);
         let window = (self.fast.window as u32).min(FAST_WINDOW);
         let mode = send::Mode {
+            remote: 0,
             reorder: REORDER,
             window,
             loopback: self.loopback as u32,

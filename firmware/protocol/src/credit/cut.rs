@@ -42,6 +42,8 @@ pub struct Send {
     pub len: u32,
     /// The caller's immediate data: message mode only.
     pub immediate: Option<u32>,
+    /// It is an RDMA WRITE (QP-3): message mode only.
+    pub write: bool,
 }
 
 /// A piece: what goes against one credit.
@@ -71,6 +73,13 @@ pub enum Out {
     Empty(u64),
     /// A message is longer than its credit: it fails with a length error before anything has left. The credit is kept.
     TooLong(u64),
+    /// A WRITE is to be sent, whole. One with immediate data uses a receive, and so a credit of any size.
+    Write {
+        /// Its send.
+        id: u64,
+        /// Number of its credit, if it has one.
+        credit: Option<u32>,
+    },
 }
 
 /// A send that is not taken.
@@ -80,6 +89,8 @@ pub enum Refused {
     Full,
     /// Stream mode has no place for the caller's immediate data.
     Immediate,
+    /// Nor for an RDMA WRITE.
+    Write,
     /// 2^31 bytes or more.
     Length,
 }
@@ -190,6 +201,9 @@ impl<const SENDS: usize> Cutter<SENDS> {
         if self.mode == Mode::Stream && send.immediate.is_some() {
             return Err(Refused::Immediate);
         }
+        if self.mode == Mode::Stream && send.write {
+            return Err(Refused::Write);
+        }
         if !self.sends.push(send) {
             return Err(Refused::Full);
         }
@@ -207,6 +221,15 @@ impl<const SENDS: usize> Cutter<SENDS> {
         if self.mode == Mode::Stream && send.len == 0 {
             self.sends.pop();
             return Some(Out::Empty(send.id));
+        }
+        if send.write {
+            let credit = match send.immediate {
+                Some(_) => Some(credits.use_next(0)?.1),
+                None => None,
+            };
+            self.backlog = self.backlog.saturating_sub(send.len as u64);
+            self.sends.pop();
+            return Some(Out::Write { id: send.id, credit });
         }
         let size = credits.next_size()?;
         if self.mode == Mode::Message && !rule::holds(Rule::MessageFitsCredit, send.len <= size) {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Credit reader and cut: lists that came are queued (CR-2, CR-11, decision 6), elements become pieces,
-// one per credit (CR-15; message mode CR-17, decision 9; zero length decision 10).
+// one per credit (CR-15; message mode CR-17, decision 9; zero length decision 10). A WRITE is one piece, and takes a credit
+// only with an immediate, as that uses a receive.
 //
 // Up to 2^LP pieces are cut ahead of the packets. They are the *cover* (PC-2): the block engine asks for
 // memory of pieces only. One list, or one piece of one QP, is one operation of three cycles; a list's sizes are stored beside
 // the operations that follow, and its first credits are used while the last ones come.
+//
+// Under selective repeat a WRITE is not cut before all WRITEs of its QP that it overlaps are complete, because what is sent
+// again of an older one might be placed last (`rc::Requester`). To see that, four elements before it are looked at in a clock.
 //
 // Unused credits can be given up, newest first (decision 19): the list whose proof was waited for is forgotten with them.
 //
@@ -53,6 +57,10 @@ module berth_fp_cut #(
     output logic [$clog2(QPS)-1:0]       credits_q,
     output logic [7:0]                   credits_n,
 
+    // elements that are complete
+    input  logic                         done_we,
+    input  logic [$clog2(QPS)-1:0]       done_q,
+    input  logic [15:0]                  done_elems,
     // pieces that the block engine and the send engine are done with
     input  logic                         covered_we,
     input  logic [$clog2(QPS)-1:0]       covered_q,
@@ -91,12 +99,13 @@ module berth_fp_cut #(
     logic [15:0]   elem, parsed;
     logic [5:0]    place;
     logic [7:0]    pieces, covered, sent;
-    logic          message;
+    logic [15:0]   complete;
+    logic          message, selective;
     logic          read, row_we;
     logic [QW-1:0] addr, q_q;
     logic [RW-1:0] row_new;
 
-    typedef enum logic [1:0] {IDLE, ROWS, CUT} state_t;
+    typedef enum logic [1:0] {IDLE, ROWS, CUT, SCAN} state_t;
     state_t        state_q;
     logic          list_q, give_q_;      // the operation is a list, or that credits are given up
     logic          fill, filled;         // sizes of a list are still to come; one that may be waited for is there
@@ -104,8 +113,9 @@ module berth_fp_cut #(
     logic          work_valid, work_pop, work_busy, again;
     logic [QW-1:0] work_q;
 
-    berth_fp_ready #(.QPS(QPS), .SETS(5)) work (.clk(clk), .rst(rst),
-        .set({filled, again, parsed_we, covered_we, sent_we}), .set_q({fill_q, q_q, parsed_q, covered_q, sent_q}),
+    berth_fp_ready #(.QPS(QPS), .SETS(6)) work (.clk(clk), .rst(rst),
+        .set({done_we, filled, again, parsed_we, covered_we, sent_we}),
+        .set_q({done_q, fill_q, q_q, parsed_q, covered_q, sent_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
         .re(read), .raddr(addr),
@@ -118,16 +128,20 @@ module berth_fp_cut #(
         .wdata(sent_data.pieces), .re(read), .raddr(addr), .rdata(sent));
     berth_row_pkg::send_mode_t cfg_mode;
     assign cfg_mode = cfg.data;
-    berth_fp_mem #(.WIDTH(1), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
-        .wdata(cfg_mode.message), .re(read), .raddr(addr), .rdata(message));
+    berth_fp_mem #(.WIDTH(2), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
+        .wdata({cfg_mode.message, cfg_mode.selective}), .re(read), .raddr(addr), .rdata({message, selective}));
+    berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_complete (.clk(clk), .we(done_we), .waddr(done_q),
+        .wdata(done_elems), .re(read), .raddr(addr), .rdata(complete));
 
     logic [31:0]   e_len, size;
-    logic          e_bad, e_push, e_inline, size_we;
+    logic          e_bad, e_push, e_inline, e_write, e_imm, size_we;
+    logic [63:0]   e_va;
     logic [LC:0]   e_ctxs;
     logic [31:0]   put_q;                // number of the next credit of the list at hand
-    berth_fp_mem #(.WIDTH(36+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata({element.ctxs[LC:0], element.bad, element.push, element.inlined, element.len}),
-        .re(state_q == ROWS), .raddr({q_q, elem[LE-1:0]}), .rdata({e_ctxs, e_bad, e_push, e_inline, e_len}));
+    berth_fp_mem #(.WIDTH(102+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata({element.ctxs[LC:0], element.bad, element.push, element.inlined, element.write, element.has_imm, element.va, element.len}),
+        .re(state_q == ROWS), .raddr({q_q, elem[LE-1:0]}),
+        .rdata({e_ctxs, e_bad, e_push, e_inline, e_write, e_imm, e_va, e_len}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS*ROOM), .OWN(1'b1)) m_size (.clk(clk), .we(size_we), .waddr({fill_q, put_q[CW-1:0]}),
         .wdata(lst.size), .re(state_q == ROWS), .raddr({q_q, next_out[CW-1:0]}), .rdata(size));
 
@@ -176,6 +190,9 @@ module berth_fp_cut #(
     logic        alone;                  // it needs no credit
     logic [31:0] left, len;
     logic [1:0]  kind;
+    logic clear;                         // no WRITE before it is in its way
+    logic needs;                         // it takes a credit
+    assign needs  = !e_write || e_imm;
     assign have   = mid || elem != parsed;
     assign room   = pieces - covered < 8'(1 << LP) && pieces - sent < 8'(1 << LP);
     // The size of the next credit is not there yet. It is not read either while it is written.
@@ -186,12 +203,39 @@ module berth_fp_cut #(
         kind = berth_card_pkg::PIECE_DATA;
         if (e_bad) kind = berth_card_pkg::PIECE_BAD;
         else if (!message && left == 32'd0) kind = berth_card_pkg::PIECE_EMPTY;
-        else if (message && credit && left > size) kind = berth_card_pkg::PIECE_TOO_LONG;
+        else if (message && !e_write && credit && left > size) kind = berth_card_pkg::PIECE_TOO_LONG;
     end
-    assign len  = kind != berth_card_pkg::PIECE_DATA ? 32'd0 : left < size ? left : size;
-    assign ends = kind != berth_card_pkg::PIECE_DATA || left <= size;
-    assign alone = kind == berth_card_pkg::PIECE_BAD || kind == berth_card_pkg::PIECE_EMPTY;
-    assign cut  = state_q == CUT && have && room && ((credit && (message || size != 32'd0)) || alone);
+    assign len  = kind != berth_card_pkg::PIECE_DATA ? 32'd0 : e_write || left < size ? left : size;
+    assign ends = kind != berth_card_pkg::PIECE_DATA || e_write || left <= size;
+    assign alone = kind == berth_card_pkg::PIECE_BAD || kind == berth_card_pkg::PIECE_EMPTY || !needs;
+    assign cut  = state_q == CUT && have && room && clear && ((credit && (message || size != 32'd0)) || alone);
+
+    // ---- WRITEs before a WRITE ---------------------------------------------------------
+    localparam int unsigned LANES = 4;
+    logic [64:0]   element_sum, e_sum;
+    logic [63:0]   element_end, e_end_q; // behind the last byte
+    logic [3:0]    hits;
+    logic          clear_q;              // all before it have been looked at
+    logic [15:0]   scan_q, scan_left_q;  // element to look at next, and how many
+    logic [LE-3:0] scan_at;              // row of them
+    logic          scan_last;
+    assign element_sum = {1'b0, element.va} + 65'(element.len);
+    assign element_end = element_sum[64] ? '1 : element_sum[63:0];
+    assign e_sum     = {1'b0, e_va} + 65'(e_len);
+    assign clear     = !e_write || !selective || elem == complete || clear_q;
+    assign scan_at   = state_q == SCAN ? scan_q[LE-1:2] + 1'b1 : complete[LE-1:2];
+    assign scan_last = scan_left_q <= 16'(LANES) - 16'(scan_q[1:0]);
+    for (genvar i = 0; i < LANES; i++) begin : g_lane
+        logic        write;
+        logic [63:0] from, upto;
+        logic [15:0] ahead;              // of the element to look at
+        berth_fp_mem #(.WIDTH(129), .DEPTH((QPS << LE) / LANES), .OWN(1'b1)) m_range (.clk(clk),
+            .we(elem_we && elem_idx[1:0] == 2'(i)), .waddr({elem_q, elem_idx[LE-1:2]}),
+            .wdata({element.write, element.va, element_end}), .re(state_q == CUT || state_q == SCAN),
+            .raddr({q_q, scan_at}), .rdata({write, from, upto}));
+        assign ahead   = 16'(i) - 16'(scan_q[1:0]);
+        assign hits[i] = write && !ahead[15] && ahead < scan_left_q && from < e_end_q && upto > e_va;
+    end
 
     assign piece_we   = cut;
     assign piece_q    = q_q;
@@ -203,7 +247,7 @@ module berth_fp_cut #(
     assign piece_data.ends    = ends;
     assign piece_data.place   = mid ? place : 6'd0;
     assign piece_data.elem    = elem;
-    assign piece_data.credit  = next_out[7:0];
+    assign piece_data.credit  = e_write ? 8'd0 : next_out[7:0];
     assign piece_data.sum     = total + len;
     assign piece_data.len     = len;
     assign cut_we     = cut || init_ack;
@@ -214,7 +258,7 @@ module berth_fp_cut #(
 
     always_comb begin
         row_we  = cut;
-        row_new = {open, list_first, next_in, next_out + {31'd0, kind == berth_card_pkg::PIECE_DATA}, elem + {15'd0, ends},
+        row_new = {open, list_first, next_in, next_out + {31'd0, kind == berth_card_pkg::PIECE_DATA && needs}, elem + {15'd0, ends},
                    !ends, left - len, (mid ? place : 6'd0) + len[5:0], pieces + 8'd1, total + len};
         if (state_q == ROWS && list_q) begin
             row_we  = fresh;
@@ -267,6 +311,7 @@ module berth_fp_cut #(
                 end
             end
             ROWS: begin
+                clear_q   <= 1'b0;
                 late_q    <= fill && fill_q == q_q && put_q == next_out;
                 cut_fault_status <= answer;
                 cut_fault_q      <= q_q;
@@ -283,9 +328,20 @@ module berth_fp_cut #(
                     state_q <= have && room ? CUT : IDLE;
                 end
             end
-            default: begin  // CUT
-                ev_held <= have && room && !cut && !late_q;
-                state_q <= IDLE;
+            CUT: begin
+                ev_held     <= have && room && clear && !cut && !late_q;
+                state_q     <= have && room && !clear ? SCAN : IDLE;
+                scan_q      <= complete;
+                scan_left_q <= elem - complete;
+                e_end_q     <= e_sum[64] ? '1 : e_sum[63:0];
+            end
+            default: begin  // SCAN
+                scan_q      <= {scan_q[15:2] + 14'd1, 2'd0};
+                scan_left_q <= scan_left_q - (16'(LANES) - 16'(scan_q[1:0]));
+                clear_q     <= 1'b1;
+                // one that waits is looked at again when elements are complete
+                if (hits != '0) state_q <= IDLE;
+                else if (scan_last) state_q <= CUT;
             end
         endcase
         if (state_q == ROWS && list_q) begin

@@ -27,7 +27,7 @@ module berth_fp_frame_out #(
     input  logic [$clog2(QPS)-1:0]     elem_q,
     input  logic [LE-1:0]              elem_idx,
     input  logic [319:0]               elem_data,
-    input  berth_card_pkg::element_t   element,    // its immediate, in message mode
+    input  berth_card_pkg::element_t   element,    // its immediate, in message mode; where a WRITE goes
 
     // data packets (see berth_fp_send)
     input  logic                       pkt_valid,
@@ -78,7 +78,7 @@ module berth_fp_frame_out #(
     localparam int unsigned QW    = $clog2(QPS);
     localparam int unsigned BYTES = WORD_W / 8;
     localparam int unsigned LANES = $clog2(BYTES);
-    localparam int unsigned LONGEST = 102;          // bytes that are composed: headers and 40 bytes of data
+    localparam int unsigned LONGEST = 118;          // bytes that are composed: headers and 40 bytes of data
     localparam int unsigned WORDS = (LONGEST + BYTES - 1) / BYTES;
     // One and a half sizes may hang over a word.
     localparam int unsigned IMAGE = WORDS == 1 ? WORD_W + 48 : WORDS * WORD_W;
@@ -91,6 +91,12 @@ module berth_fp_frame_out #(
     localparam logic [7:0] SEND_LAST_IMM = berth_regs_pkg::BTH_SEND_LAST_IMM[7:0];
     localparam logic [7:0] SEND_ONLY = berth_regs_pkg::BTH_SEND_ONLY[7:0];
     localparam logic [7:0] SEND_ONLY_IMM = berth_regs_pkg::BTH_SEND_ONLY_IMM[7:0];
+    localparam logic [7:0] WRITE_FIRST = berth_regs_pkg::BTH_WRITE_FIRST[7:0];
+    localparam logic [7:0] WRITE_MIDDLE = berth_regs_pkg::BTH_WRITE_MIDDLE[7:0];
+    localparam logic [7:0] WRITE_LAST = berth_regs_pkg::BTH_WRITE_LAST[7:0];
+    localparam logic [7:0] WRITE_LAST_IMM = berth_regs_pkg::BTH_WRITE_LAST_IMM[7:0];
+    localparam logic [7:0] WRITE_ONLY = berth_regs_pkg::BTH_WRITE_ONLY[7:0];
+    localparam logic [7:0] WRITE_ONLY_IMM = berth_regs_pkg::BTH_WRITE_ONLY_IMM[7:0];
     localparam logic [7:0] ACKNOWLEDGE = berth_regs_pkg::BTH_ACKNOWLEDGE[7:0];
     localparam logic [7:0] SELECTIVE_ACKNOWLEDGE = berth_regs_pkg::BTH_SELECTIVE_ACKNOWLEDGE[7:0];
     localparam logic [7:0] UD_SEND_ONLY = berth_regs_pkg::BTH_UD_SEND_ONLY[7:0];
@@ -145,8 +151,12 @@ module berth_fp_frame_out #(
         .wdata(cfg.data), .re(idle), .raddr(q), .rdata(qkey));
     logic          own_imm;              // the process's immediate
     logic [31:0]   imm;
-    berth_fp_mem #(.WIDTH(353), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata({element.has_imm, element.imm, elem_data}), .re(idle), .raddr({pkt_q, pkt.elem[LE-1:0]}), .rdata({own_imm, imm, inline_}));
+    logic          write;                // a WRITE, and its RETH
+    logic [63:0]   va;
+    logic [31:0]   key, whole_len;
+    berth_fp_mem #(.WIDTH(482), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata({element.write, element.va, element.key, element.len, element.has_imm, element.imm, elem_data}), .re(idle),
+        .raddr({pkt_q, pkt.elem[LE-1:0]}), .rdata({write, va, key, whole_len, own_imm, imm, inline_}));
 
     // ---- what the frame says -----------------------------------------------------------
     logic [QW-1:0] q_q;
@@ -173,7 +183,7 @@ module berth_fp_frame_out #(
         be16 = {x[7:0], x[15:8]};
     endfunction
 
-    logic          with_imm, placed;
+    logic          with_imm, placed, with_reth;
     logic [31:0]   placement;                         // {index, mark, credit modulo 256}
     logic [7:0]    opcode;
     logic [1:0]    pad;
@@ -184,19 +194,26 @@ module berth_fp_frame_out #(
     logic [5:0]    keep;
     assign with_imm = flags_q[1] && (!message || own_imm);
     assign placed   = selective;
+    // Between Berth cards each packet of a WRITE can be placed alone.
+    assign with_reth = kind_q == PACKET && write && (selective || flags_q[0]);
     assign placement = {placement_q[30:8], PLACED, placement_q[7:0]};
     always_comb begin
         opcode  = sack_q ? SELECTIVE_ACKNOWLEDGE : ACKNOWLEDGE;
         extra   = sack_q ? 13'd20 : 13'd4;
         payload = 13'd0;
         if (kind_q == PACKET) begin
-            case (flags_q[1:0])
-                2'b01:   opcode = SEND_FIRST;
-                2'b00:   opcode = SEND_MIDDLE;
-                2'b10:   opcode = with_imm ? SEND_LAST_IMM : SEND_LAST;
-                default: opcode = with_imm ? SEND_ONLY_IMM : SEND_ONLY;
+            case ({write, flags_q[1:0]})
+                3'b001:  opcode = SEND_FIRST;
+                3'b000:  opcode = SEND_MIDDLE;
+                3'b010:  opcode = with_imm ? SEND_LAST_IMM : SEND_LAST;
+                3'b011:  opcode = with_imm ? SEND_ONLY_IMM : SEND_ONLY;
+                3'b101:  opcode = WRITE_FIRST;
+                3'b100:  opcode = WRITE_MIDDLE;
+                3'b110:  opcode = with_imm ? WRITE_LAST_IMM : WRITE_LAST;
+                default: opcode = with_imm ? WRITE_ONLY_IMM : WRITE_ONLY;
             endcase
-            extra   = {10'd0, with_imm, 2'd0} + {10'd0, placed, 2'd0};
+            if (write && selective) opcode = with_imm ? WRITE_ONLY_IMM : WRITE_ONLY;
+            extra   = {8'd0, with_reth, 4'd0} + {10'd0, with_imm, 2'd0} + {10'd0, placed, 2'd0};
             payload = len_q;
         end else if (kind_q == LIST) begin
             opcode  = UD_SEND_ONLY;
@@ -219,7 +236,9 @@ module berth_fp_frame_out #(
     end
 
     logic [LONGEST*8-1:0] image;
+    logic [511:0] behind;                // the BTH: extended headers, data
     always_comb begin
+        behind = '0;
         image = '0;
         image[HEAD*8-1:0] = template_[HEAD*8-1:0];
         image[16*8 +: 16] = be16(ip_len);
@@ -232,14 +251,12 @@ module berth_fp_frame_out #(
         image[52*8 +: 16] = be16(psn_q[15:0]);
         case (kind_q)
             PACKET: begin
-                if (with_imm) image[HEAD*8 +: 32] = be32(message ? imm : imm_q);
-                if (placed && with_imm) image[(HEAD+4)*8 +: 32] = be32(placement);
-                else if (placed) image[HEAD*8 +: 32] = be32(placement);
-                if (inline_q) begin
-                    if (placed && with_imm) image[(HEAD+8)*8 +: 320] = data;
-                    else if (placed || with_imm) image[(HEAD+4)*8 +: 320] = data;
-                    else image[HEAD*8 +: 320] = data;
-                end
+                // Each header moves back what is behind it.
+                if (inline_q) behind[319:0] = data;
+                if (placed) behind = {behind[479:0], be32(placement)};
+                if (with_imm) behind = {behind[479:0], be32(message ? imm : imm_q)};
+                if (with_reth) behind = {behind[383:0], be32(whole_len), be32(key), be32(va[31:0]), be32(va[63:32])};
+                image[HEAD*8 +: 512] = behind;
             end
             ACK: begin
                 image[HEAD*8 +: 32] = be32({syndrome_q, msn_q});

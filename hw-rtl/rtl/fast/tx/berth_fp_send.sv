@@ -247,7 +247,9 @@ module berth_fp_send #(
                      :                {1'b0, walk_q[LB-1:0] + LB'(1)};
 
     logic          fits_small, place_ok, commit;
-    assign fits_small     = {19'd0, len_q} <= SMALL - 68;
+    // Headers up to the BTH, extended ones of a WRITE with immediate, placement header, padding.
+    localparam int unsigned HEADERS = 54 + 20 + 4 + 3;
+    assign fits_small     = {19'd0, len_q} <= SMALL - HEADERS;
     assign place_ok  = fits_small ? small_valid : big_valid;
     assign commit    = op_q == COMMIT && place_ok && pkt_ready && (!fix_q || sent_again_ready);
     assign small_pop = commit && fits_small;

@@ -7,8 +7,8 @@
 // A doorbell that brings its WQE goes straight to the check when nothing of its QP lies before it;
 // else it counts as a plain doorbell, because the process has written the WQE to its queue as well.
 //
-// WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}; with flag SEND_IMMEDIATE a line {0, 0, immediate}
-// (message mode only); then SGEs, or with flag SEND_INLINE, and num_sge 0, up to MAX_INLINE bytes of data. A doorbell's slot has the
+// WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}; of a WRITE, and with flag SEND_IMMEDIATE, a line
+// {address, key, immediate} (message mode only); then SGEs, or with flag SEND_INLINE, and num_sge 0, up to MAX_INLINE bytes of data. A doorbell's slot has the
 // same form in 64 bytes: two lines and 8 bytes behind the first line; its last 8 bytes are the commit word (decision 28).
 //
 // A queue that cannot be read, or whose doorbell names an element that cannot be (further than the queue is deep ahead of
@@ -83,6 +83,7 @@ module berth_fp_send_wqe #(
     localparam int unsigned AW     = LF + 5 - LL;              // beats of all fetch buffers
     localparam int unsigned MAX_SGE = berth_regs_pkg::MAX_SGE;
     localparam logic [7:0]  OP_SEND = berth_regs_pkg::OP_SEND[7:0];
+    localparam logic [7:0]  OP_WRITE = berth_regs_pkg::OP_WRITE[7:0];
     localparam logic [7:0]  PUSH      = berth_regs_pkg::SEND_PUSH[7:0];
     localparam logic [7:0]  INLINED   = berth_regs_pkg::SEND_INLINE[7:0];
     localparam logic [7:0]  IMMEDIATE = berth_regs_pkg::SEND_IMMEDIATE[7:0];
@@ -114,10 +115,10 @@ module berth_fp_send_wqe #(
     berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth_p (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.log2_depth), .re(p_read), .raddr(p_addr), .rdata(log2_depth_p));
     berth_row_pkg::send_mode_t cfg_mode;
-    logic          message_p;
+    logic          message_p, remote_p;
     assign cfg_mode = cfg.data;
-    berth_fp_mem #(.WIDTH(1), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
-        .wdata(cfg_mode.message), .re(p_read), .raddr(p_addr), .rdata(message_p));
+    berth_fp_mem #(.WIDTH(2), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
+        .wdata({cfg_mode.message, cfg_mode.remote}), .re(p_read), .raddr(p_addr), .rdata({message_p, remote_p}));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_pi (.clk(clk), .we(pi_we), .waddr(pi_q),
         .wdata(pi_data), .re(f_read), .raddr(f_addr), .rdata(pi));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_fetched (.clk(clk), .we(fetched_we), .waddr(fetched_q),
@@ -283,7 +284,7 @@ module berth_fp_send_wqe #(
     logic [31:0]   sum_q;
     logic          over_q;              // the sum does not fit, or an SGE is malformed
     logic [319:0]  data_q;
-    logic [31:0]   imm_q;
+    logic [127:0]  ext_q;               // what stands in front of SGEs and data
     logic          head_here, head_err, plain, bell_fits;
     logic [LF-1:0] head_idx;
     logic [QW-1:0] head_qp;
@@ -326,17 +327,20 @@ module berth_fp_send_wqe #(
                 : line_q == 3'd1 ? fdb.wqe[255:128]
                 : fdb.wqe[383:256];
 
-    logic          inl, ext, ext_line, last_line, sge_used;
-    logic [2:0]    lines, data_line;      // data_line: of those behind the immediate's
+    logic          inl, imm, write, ext, ext_line, last_line, sge_used;
+    logic [2:0]    lines, data_line;      // data_line: of those behind the first one
     logic          bad;
     assign inl       = (h_flags_q & INLINED) != 8'd0;
-    assign ext       = (h_flags_q & IMMEDIATE) != 8'd0;
+    assign imm       = (h_flags_q & IMMEDIATE) != 8'd0;
+    assign write     = h_opcode_q == OP_WRITE;
+    assign ext       = imm || write;
     assign ext_line  = ext && line_q == 3'd1;
     assign data_line = line_q - {2'd0, ext};
     assign lines     = {2'd0, ext} + (!inl ? h_sges_q > most_sges(bell_q, ext) ? 3'd0 : h_sges_q[2:0] : bell_q ? 3'd0 : 3'd3);
     assign last_line = line_q == lines;
     assign sge_used  = p_q == P_LINE && !inl && !ext_line && line[95:64] != 32'd0;
-    assign bad       = h_opcode_q != OP_SEND || (h_flags_q & ~(PUSH | INLINED | IMMEDIATE)) != 8'd0 || (ext && !message_p)
+    assign bad       = !(h_opcode_q == OP_SEND || (write && remote_p)) || (h_flags_q & ~(PUSH | INLINED | IMMEDIATE)) != 8'd0
+                       || (ext && !message_p)
                        || h_len_q[31] || over_q
                        || (inl ? h_len_q > (bell_q && ext ? MAX_INLINE - 32'd16 : MAX_INLINE) || h_sges_q != 16'd0
                                : h_sges_q > most_sges(bell_q, ext) || sum_q != h_len_q);
@@ -349,8 +353,9 @@ module berth_fp_send_wqe #(
     assign element.bad    = bad;
     assign element.push   = (h_flags_q & PUSH) != 8'd0;
     assign element.inlined = inl;
-    assign element.has_imm = ext;
-    assign element.imm     = imm_q;
+    assign element.has_imm = imm;
+    assign element.write   = write && !bad;
+    assign {element.imm, element.key, element.va} = ext_q;
     assign element.wr_id  = h_id_q;
     assign element.ctxs   = 9'(bad ? ctxs_q : ctxs_new_q);
     assign elem_data   = data_q;
@@ -367,14 +372,15 @@ module berth_fp_send_wqe #(
     assign parsed_elems = row_elems;
 
     logic [127:0] header;
-    logic         header_ext, header_inl;  // h_flags_q has not its flags yet
+    logic         header_ext;              // a line stands in front of SGEs and data
+    logic         header_inl;              // h_flags_q has not its flags yet
     logic         header_lines;            // there is a line to read behind it
     assign header = bell_q ? fdb.wqe[127:0] : fetched_line;
-    assign header_ext = (header[15:8] & IMMEDIATE) != 8'd0;
+    assign header_ext = (header[15:8] & IMMEDIATE) != 8'd0 || header[7:0] == OP_WRITE;
     assign header_inl = (header[15:8] & INLINED) != 8'd0;
     assign header_lines = header_ext || (header_inl ? !bell_q : header[31:16] != 16'd0 && header[31:16] <= most_sges(bell_q, 1'b0));
 
-    // SGEs that an element may have behind its header and, with `behind`, its immediate.
+    // SGEs that an element may have behind its header and, with `behind`, one more line.
     function automatic logic [15:0] most_sges(input logic bell, input logic behind);
         most_sges = (bell ? 16'd2 : 16'(MAX_SGE)) - {15'd0, behind};
     endfunction
@@ -425,8 +431,8 @@ module berth_fp_send_wqe #(
             P_LINE: begin
                 line_q <= line_q + 3'd1;
                 if (ext_line) begin
-                    imm_q  <= line[127:96];
-                    over_q <= line[95:0] != 96'd0;
+                    ext_q  <= line;
+                    over_q <= (!write && line[95:0] != 96'd0) || (!imm && line[127:96] != 32'd0);
                 end else if (inl) begin
                     data_q <= data_line == 3'd3 ? {line[63:0], data_q[255:0]}
                             : data_line == 3'd2 ? {data_q[319:256], line, data_q[127:0]}

@@ -345,6 +345,7 @@ module berth_fp_tx #(
         .lst_valid(list_valid), .lst_ready(list_ready), .lst_over(lst_over), .lst_q(list_q), .lst(list),
         .give_valid(give_pend_q), .give_ready(credits_ready), .give_q(c_qp), .give_n(command.argument),
         .give_first(given_up), .credits_we(credits_we), .credits_q(credits_q), .credits_n(credits_n),
+        .done_we(done_we), .done_q(done_q), .done_elems(done_elems),
         .covered_we(covered_we), .covered_q(covered_q), .covered_data(covered_data), .sent_we(sent_we),
         .sent_q(sent_q), .sent_data(sent_data), .piece_we(piece_we), .piece_q(piece_q), .piece_idx(piece_idx),
         .piece_data(piece_data), .piece_ctxs(piece_ctxs), .cut_we(cut_we), .cut_q(cut_q), .cut_pieces(cut_pieces),

@@ -30,12 +30,31 @@ pub struct Elem {
     pub inline: bool,
     /// Contexts up to its end, 9 bits.
     pub ctxs: u16,
+    /// A WRITE to this address, and whether it has an immediate.
+    pub write: Option<u64>,
+    pub imm: bool,
 }
 
 impl Elem {
     /// One of so many bytes.
     pub fn of(len: u32) -> Self {
         Self { len, ..Self::default() }
+    }
+
+    /// A WRITE.
+    pub fn write(va: u64, len: u32) -> Self {
+        Self { len, write: Some(va), ..Self::default() }
+    }
+
+    /// Whether a WRITE's bytes lie about another one's, as the golden model has it.
+    fn overlaps(&self, other: &Self) -> bool {
+        match (self.write, other.write) {
+            (Some(va), Some(before)) if !self.bad && !other.bad => {
+                let end = |va: u64, len: u32| va.saturating_add(len.into());
+                end(before, other.len) > va && end(va, self.len) > before
+            }
+            _ => false,
+        }
     }
 }
 
@@ -99,12 +118,14 @@ struct Fill {
 #[derive(Debug)]
 pub struct Qp {
     mode: Mode,
+    selective: bool,
     elems: Vec<Elem>,
     reader: Reader,
     cut: NicCut<1>,
     /// The element at hand is in `cut`.
     open: bool,
-    /// Elements that are cut; bytes and pieces so far.
+    /// Elements that are complete, and that are cut; bytes and pieces so far.
+    complete: usize,
     done: usize,
     bytes: u32,
     pieces: u8,
@@ -115,9 +136,11 @@ pub struct Qp {
 }
 
 impl Qp {
-    fn new(mode: Mode) -> Self {
+    fn new(mode: Mode, selective: bool) -> Self {
         Self {
             mode,
+            selective,
+            complete: 0,
             elems: Vec::new(),
             reader: Reader::new(),
             cut: NicCut::new(mode),
@@ -143,6 +166,10 @@ impl Qp {
 
     pub fn elems(&self) -> usize {
         self.elems.len()
+    }
+
+    pub fn complete(&self) -> usize {
+        self.complete
     }
 
     /// Elements that are cut.
@@ -173,17 +200,21 @@ impl Qp {
         if elem.bad {
             return Some((Kind::Bad, Out::Empty(id)));
         }
+        if self.selective && self.elems[self.complete..self.done].iter().any(|before| elem.overlaps(before)) {
+            return None;
+        }
         // CR-1: nothing is cut from a credit of no bytes on.
         if self.mode == Mode::Stream && elem.len != 0 && self.reader.peek(0).is_some_and(|(_, size)| size == 0) {
             return None;
         }
         if !self.open {
-            self.cut.post(Send { id, len: elem.len, immediate: None }).expect("the one before it is cut");
+            let (write, immediate) = (elem.write.is_some(), elem.imm.then_some(7));
+            self.cut.post(Send { id, len: elem.len, immediate, write }).expect("the one before it is cut");
             self.open = true;
         }
         let out = self.cut.poll(&mut self.reader)?;
         let kind = match out {
-            Out::Piece(_) => Kind::Data,
+            Out::Piece(_) | Out::Write { .. } => Kind::Data,
             Out::Empty(_) => Kind::Empty,
             Out::TooLong(_) => Kind::TooLong,
         };
@@ -213,9 +244,10 @@ pub struct Rig {
     /// The first of them is on the port.
     shown: bool,
     /// The QP that begins.
-    starts: Option<(u32, Mode)>,
+    starts: Option<(u32, Mode, bool)>,
     gives: VecDeque<(u32, u32)>,
     elems: VecDeque<(u32, usize)>,
+    completed: VecDeque<(u32, usize)>,
     covered: VecDeque<(u32, u8)>,
     sent: VecDeque<(u32, u8)>,
     fill: Option<Fill>,
@@ -249,6 +281,7 @@ impl Rig {
             starts: None,
             gives: VecDeque::new(),
             elems: VecDeque::new(),
+            completed: VecDeque::new(),
             covered: VecDeque::new(),
             sent: VecDeque::new(),
             fill: None,
@@ -263,11 +296,18 @@ impl Rig {
 
     /// A QP begins, perhaps anew; what others know of it is written as their engines do.
     pub fn start(&mut self, q: u32, mode: Mode) {
-        let message = send::Mode { message: 1, ..send::Mode::default() }.word();
+        self.start_with(q, mode, true);
+    }
+
+    /// The same, with or without selective repeat.
+    pub fn start_with(&mut self, q: u32, mode: Mode, selective: bool) {
+        let word = send::Mode { message: 1, selective: selective.into(), ..send::Mode::default() }.word();
+        let others = !send::Mode { message: 1, selective: 1, ..send::Mode::default() }.word();
+        let stream = others | send::Mode { selective: selective.into(), ..send::Mode::default() }.word();
         self.m.set("cfg_we", true);
         self.m.set("cfg_q", q);
         self.m.set("cfg.word", send::MODE);
-        self.m.set("cfg.data", if mode == Mode::Message { message } else { !message });
+        self.m.set("cfg.data", if mode == Mode::Message { word } else { stream });
         self.step();
         // Only that word of its row.
         self.m.set("cfg.word", send::QUEUE);
@@ -277,13 +317,14 @@ impl Rig {
         self.m.set("init_any", true);
         self.m.set("init_valid", true);
         self.m.set("init_q", q);
-        self.starts = Some((q, mode));
+        self.starts = Some((q, mode, selective));
         let end = self.cycle + 1000;
         while self.starts.is_some() {
             self.step();
             assert!(self.cycle < end, "QP {q} does not begin");
         }
         self.elems.push_back((q, 0));
+        self.completed.push_back((q, 0));
         self.covered.push_back((q, 0));
         self.sent.push_back((q, 0));
         self.m.set("init_valid", false);
@@ -319,6 +360,11 @@ impl Rig {
     /// The newest credits are given up.
     pub fn give_up(&mut self, q: u32, n: u32) {
         self.gives.push_back((q, n));
+    }
+
+    /// So many elements are complete.
+    pub fn complete(&mut self, q: u32, elems: usize) {
+        self.completed.push_back((q, elems));
     }
 
     /// The block engine has gone so far.
@@ -418,6 +464,18 @@ impl Rig {
                 self.m.set("element.push", elem.push);
                 self.m.set("element.inlined", elem.inline);
                 self.m.set("element.ctxs", elem.ctxs);
+                self.m.set("element.write", elem.write.is_some() && !elem.bad);
+                self.m.set("element.has_imm", elem.imm);
+                self.m.set("element.va", elem.write.unwrap_or_default());
+            }
+        }
+        let completed = self.completed.pop_front();
+        self.m.set("done_we", completed.is_some());
+        if let Some((q, n)) = completed {
+            self.m.set("done_q", q);
+            self.m.set("done_elems", n as u16);
+            if let Some(qp) = self.qps.get_mut(&q) {
+                qp.complete = n;
             }
         }
         let covered = self.covered.pop_front();
@@ -453,9 +511,9 @@ impl Rig {
             cut = Some((q, self.qps[&q].pieces));
         }
         if self.m.is("init_ack") {
-            let (q, mode) = self.starts.take().expect("a QP that begins");
+            let (q, mode, selective) = self.starts.take().expect("a QP that begins");
             assert!(self.fill.is_none(), "a QP begins while sizes come");
-            self.qps.insert(q, Qp::new(mode));
+            self.qps.insert(q, Qp::new(mode, selective));
             changed = Some(q);
             cut = Some((q, 0));
         }
@@ -528,8 +586,10 @@ impl Rig {
         let of = qp.elems[qp.done];
         let (wanted_len, offset, last) = match out {
             Out::Piece(p) => (p.len, p.offset, p.last),
+            Out::Write { .. } => (of.len, 0, true),
             _ => (0, 0, true),
         };
+        let number = if matches!(out, Out::Write { .. }) { 0 } else { number };
         qp.bytes = qp.bytes.wrapping_add(wanted_len);
         assert_eq!((kind, len, end), (wanted as u64, wanted_len, qp.bytes), "QP {q}: {of:?}");
         assert_eq!((elem, place, ends), (qp.done & 0xffff, u64::from(offset % 64), last), "QP {q}: {of:?}");

@@ -742,7 +742,12 @@ impl Pair {
         let q = c.qpn;
         assert_eq!(cqn, u64::from(q & 0x3f), "{c:x?}");
         if half == 0 {
-            self.flows[k].get_mut(&q).expect("connected").sender.completed(c.wr_id as u32, c.byte_len, c.status);
+            self.flows[k].get_mut(&q).expect("connected").sender.completed(
+                c.wr_id as u32,
+                c.byte_len,
+                c.status,
+                c.opcode,
+            );
             return;
         }
         let flow = self.flows[1 - k].values_mut().find(|f| f.to == q).expect("connected");

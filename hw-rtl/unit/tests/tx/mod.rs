@@ -5,7 +5,7 @@
 pub mod peer;
 
 use berth_abi::rows::{event::EVENT_TIMEOUT, send};
-use berth_abi::wqe::{Cqe, MAX_SGE, OP_SEND, SEND_PUSH, Sge, Wqe};
+use berth_abi::wqe::{Cqe, MAX_SGE, OP_SEND, OP_WRITE, SEND_PUSH, Sge, Wqe};
 use berth_random::Rng;
 use berth_rtl_host::{PAGE, Ranges, Reply, Span, pages};
 use berth_rtl_unit::{Module, Port};
@@ -94,6 +94,10 @@ pub struct Element {
     pub push: bool,
     /// The process's immediate: message mode only.
     pub immediate: Option<u32>,
+    /// Address and key of a WRITE: message mode only.
+    pub remote: Option<(u64, u32)>,
+    /// What stands in the queue in its place, if a malformed one.
+    pub words: Option<[u64; WQE]>,
 }
 
 impl Element {
@@ -104,6 +108,18 @@ impl Element {
     /// `len` bytes inline.
     pub fn inline(len: u32) -> Self {
         Self { data: Some((0..len).map(|i| byte_at(u64::from(i) * 3)).collect()), ..Self::default() }
+    }
+    /// Whether it is a WRITE over bytes of another one, as the golden model has it.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let end = |va: u64, of: &Self| va.saturating_add(of.len().into());
+        match (self.remote, other.remote) {
+            (Some((va, _)), Some((before, _))) => end(before, other) > va && end(va, self) > before,
+            _ => false,
+        }
+    }
+    /// Opcode of its completion.
+    pub fn opcode(&self) -> u8 {
+        if self.remote.is_some() { OP_WRITE } else { OP_SEND }
     }
     /// Bytes.
     pub fn len(&self) -> u32 {
@@ -126,7 +142,7 @@ impl Element {
     }
     /// As the queue has it.
     pub fn wqe(&self, id: u64) -> [u64; WQE] {
-        self.element(id).words()
+        self.words.unwrap_or_else(|| self.element(id).words())
     }
     fn element(&self, id: u64) -> Wqe {
         let (num_sge, length) = (self.sges.len() as u16, self.claimed.unwrap_or(self.len()));
@@ -138,6 +154,7 @@ impl Element {
         if let Some(data) = &self.data {
             wqe = wqe.with_inline(data).expect("the element has room");
         }
+        let wqe = self.remote.map_or(wqe, |(va, key)| wqe.with_remote(va, key).expect("the element has room"));
         self.immediate.map_or(wqe, |immediate| wqe.with_immediate(immediate).expect("the element has room"))
     }
 }
@@ -1135,7 +1152,7 @@ impl Bench {
             let (q, id) = (c.qpn, c.wr_id as u32);
             assert_eq!((c.wr_id >> 32, self.get("fcq.cqn")), (u64::from(q), u64::from(q & 0x3f)), "{c:x?}");
             let peer = self.peers.get_mut(&q).expect("connected");
-            peer.completed(id, c.byte_len, c.status);
+            peer.completed(id, c.byte_len, c.status, c.opcode);
             if let Some(element) = self.posted.remove(&(q, id.into())) {
                 self.unmap(&element);
             }
@@ -1259,5 +1276,9 @@ pub fn random_element(rng: &mut Rng, message: bool) -> Element {
         }
     };
     let room = message && element.sges.len() < MAX_SGE;
-    Element { immediate: (room && rng.chance(0.3)).then(|| rng.draw() as u32), ..element }
+    let immediate = (room && rng.chance(0.3)).then(|| rng.draw() as u32);
+    // About the same bytes, and others.
+    let va = if rng.chance(0.5) { rng.below(1 << 14) } else { rng.draw() };
+    let remote = (room && rng.chance(0.4)).then(|| (va, rng.draw() as u32));
+    Element { immediate, remote, ..element }
 }

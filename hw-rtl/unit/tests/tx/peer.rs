@@ -5,11 +5,11 @@ use super::{Element, Frame, PAGE};
 use berth_abi::rows::send;
 use berth_abi::status::{WC_OK, WC_TOO_LONG};
 use berth_abi::wire::*;
-use berth_protocol::credit::cut::{Cut, Mode, NicCut, Out, Send, gather};
+use berth_protocol::credit::cut::{self, Cut, Mode, NicCut, Out, Send, gather};
 use berth_protocol::credit::list::Reader;
 use berth_protocol::rc::{
-    Bitmap, Immediate, Message, Op, RequestPacket, Requester, RequesterConfig, ResponseBody, ResponsePacket, Syndrome,
-    Wide,
+    self, Bitmap, Immediate, Kind, Message, Op, Remote, RequestPacket, Requester, RequesterConfig, ResponseBody,
+    ResponsePacket, Syndrome, Wide,
 };
 use berth_protocol::wire;
 use berth_protocol::wire::headers::{Mac, Template, Words};
@@ -31,6 +31,8 @@ const PEER_QPN: u32 = 0x100;
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub message: bool,
+    /// The peer takes WRITEs.
+    pub remote: bool,
     pub log2_mtu: u32,
     pub selective: bool,
     pub window: u32,
@@ -45,6 +47,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             message: false,
+            remote: true,
             log2_mtu: 12,
             selective: true,
             window: 255,
@@ -63,6 +66,7 @@ impl Settings {
         send::Mode {
             reorder: self.reorder,
             window: self.window,
+            remote: self.remote.into(),
             loopback: 0,
             selective,
             message,
@@ -240,6 +244,7 @@ impl Peer {
                 id: number,
                 len: element.len(),
                 immediate: element.immediate.filter(|_| self.settings.message),
+                write: element.remote.is_some(),
             })
             .expect("the model has room, and takes it in this mode");
         self.bytes.push(element.bytes());
@@ -322,60 +327,79 @@ impl Peer {
             match out {
                 Out::Empty(_) => (),
                 Out::TooLong(id) => self.wanted[id as usize] = WC_TOO_LONG,
-                Out::Piece(piece) => {
-                    let element = piece.id as usize;
-                    let stream = !self.settings.message;
-                    let message = Message {
-                        op: Op::Send,
-                        tag: element as u32,
-                        offset: self.total,
-                        len: piece.len,
-                        credit: piece.credit,
-                        imm: match (stream, piece.immediate) {
-                            (true, _) => Immediate::Remaining,
-                            (false, Some(own)) => Immediate::Value(own),
-                            (false, None) => Immediate::None,
-                        },
-                        solicited: piece.last && self.elements[element].push,
-                        ..Message::default()
+                Out::Write { id, credit } => {
+                    let element = &self.elements[id as usize];
+                    let (va, key) = element.remote.expect("a WRITE");
+                    let len = element.len();
+                    let remote = Remote { va, key, len };
+                    let piece = cut::Piece {
+                        id,
+                        offset: 0,
+                        len,
+                        credit: credit.unwrap_or_default(),
+                        last: true,
+                        immediate: element.immediate,
                     };
-                    self.model.post(message).expect("the model has room");
-                    let start = self.total;
-                    self.total += u64::from(piece.len);
-                    self.pieces.push(Piece {
-                        len: piece.len,
-                        push: message.solicited,
-                        end: stream.then_some(self.total as u32),
-                        immediate: piece.immediate.filter(|_| !stream),
-                        element,
-                        offset: piece.offset as usize,
-                    });
-                    while let Some(sent) = self.model.transmit(0) {
-                        let offset = (sent.offset - start) as usize + piece.offset as usize;
-                        self.expected.push(Expected {
-                            packet: sent.packet,
-                            element,
-                            offset,
-                            end: self.total as u32,
-                            credit: piece.credit,
-                        });
-                        self.model.response(0, &response(sent.packet.psn, 0x1f, None));
-                    }
-                    while self.model.complete().is_some() {}
-                    if self.elements[element].data.is_none() && self.elements[element].claimed.is_none() {
-                        for (mut va, len) in gather(&self.elements[element].sges, piece.offset, piece.len) {
-                            let end = va + u64::from(len);
-                            while va < end {
-                                let len = (end - va).min((1 << self.settings.log2_block) - va % PAGE);
-                                self.blocks.push((va, len));
-                                va += len;
-                            }
-                        }
-                    }
+                    self.send(&piece, Message { op: Op::Write, remote, ..Message::default() }, credit.is_some());
                 }
+                Out::Piece(piece) => self.send(&piece, Message::default(), true),
             }
         }
         self.seen.resize(self.expected.len(), false);
+    }
+
+    /// A piece goes: with a credit, if it is by a credit; `message` says what of it is none of the piece's own.
+    fn send(&mut self, piece: &cut::Piece, message: Message, credit: bool) {
+        let element = piece.id as usize;
+        let stream = !self.settings.message;
+        let message = Message {
+            tag: element as u32,
+            offset: self.total,
+            len: piece.len,
+            credit: piece.credit,
+            imm: match (stream, piece.immediate) {
+                (true, _) => Immediate::Remaining,
+                (false, Some(own)) => Immediate::Value(own),
+                (false, None) => Immediate::None,
+            },
+            solicited: piece.last && self.elements[element].push,
+            ..message
+        };
+        self.model.post(message).expect("the model has room");
+        let start = self.total;
+        self.total += u64::from(piece.len);
+        if credit {
+            self.pieces.push(Piece {
+                len: piece.len,
+                push: message.solicited,
+                end: stream.then_some(self.total as u32),
+                immediate: piece.immediate.filter(|_| !stream),
+                element,
+                offset: piece.offset as usize,
+            });
+        }
+        while let Some(sent) = self.model.transmit(0) {
+            let offset = (sent.offset - start) as usize + piece.offset as usize;
+            self.expected.push(Expected {
+                packet: sent.packet,
+                element,
+                offset,
+                end: self.total as u32,
+                credit: piece.credit,
+            });
+            self.model.response(0, &response(sent.packet.psn, 0x1f, None));
+        }
+        while self.model.complete().is_some() {}
+        if self.elements[element].data.is_none() && self.elements[element].claimed.is_none() {
+            for (mut va, len) in gather(&self.elements[element].sges, piece.offset, piece.len) {
+                let end = va + u64::from(len);
+                while va < end {
+                    let len = (end - va).min((1 << self.settings.log2_block) - va % PAGE);
+                    self.blocks.push((va, len));
+                    va += len;
+                }
+            }
+        }
     }
 
     fn index_of(&self, psn: u32) -> usize {
@@ -427,18 +451,20 @@ impl Peer {
         let again = index < self.sent;
         assert!(again || self.gaps || index == self.sent, "QP {}: packet {index} is sent after {}", self.q, self.sent);
         let p = &expected.packet;
-        let (first, last) = (p.position.begins(), p.position.ends());
-        let opcode = match (first, last, p.imm.is_some()) {
-            (true, false, _) => 0x00,
-            (false, false, _) => 0x01,
-            (false, true, false) => 0x02,
-            (false, true, true) => 0x03,
-            (true, true, false) => 0x04,
-            (true, true, true) => 0x05,
-        };
         let context = format!("QP {} packet {index} (again: {again}) {:?}", self.q, self.settings);
-        assert_eq!(bytes[42], opcode, "{context}");
-        assert_eq!((packet.bth.psn, packet.bth.solicited), (p.psn, p.solicited), "{context}");
+        let (told, data) = wire::reliable::parse_request(&packet, payload, self.settings.selective)
+            .unwrap_or_else(|e| panic!("{context}: {e:?}"));
+        // The acknowledgement and the bytes remaining are looked at below.
+        assert_eq!(RequestPacket { ack_request: p.ack_request, imm: p.imm, ..told }, *p, "{context}");
+        let last = match (&p.placement, &p.remote) {
+            (Some(at), Some(remote)) => at.index + 1 == rc::packets(remote.len, self.settings.log2_mtu as u8),
+            _ => p.position.ends(),
+        };
+        if !again && p.kind == Kind::Write && self.settings.selective {
+            let element = &self.elements[expected.element];
+            let before = (self.statuses.len()..expected.element).find(|&i| element.overlaps(&self.elements[i]));
+            assert_eq!(before, None, "{context}: it overlaps a WRITE that is not complete");
+        }
         assert!(packet.bth.ack_request || !(last || (again && !self.gaps)), "{context}");
         assert_eq!(packet.ext.imm.is_some(), p.imm.is_some(), "{context}");
         if let (Some(imm), true) = (packet.ext.imm, self.settings.message) {
@@ -447,21 +473,14 @@ impl Peer {
             let posted = imm.wrapping_add(expected.end);
             assert!(self.rung.contains(&posted), "{context}: bytes remaining {imm}, up to {}", expected.end);
         }
-        let payload = match &p.placement {
-            None => payload,
-            Some(at) => {
-                let (head, rest) = payload.split_first_chunk::<4>().expect("a placement header");
-                let word = u32::from_be_bytes(*head);
-                assert_eq!((word >> 9, word >> 8 & 1, word as u8), (at.index, 1, at.credit), "{context}");
-                rest
-            }
-        };
+        let payload = data;
         let bytes_there = &self.bytes[expected.element][expected.offset..][..p.len as usize];
         assert_eq!(payload, bytes_there, "{context}: payload");
         let pad = bytes.len()
             - HEADERS
             - (if p.imm.is_some() { 4 } else { 0 })
             - if p.placement.is_some() { 4 } else { 0 }
+            - if p.remote.is_some() { 16 } else { 0 }
             - payload.len();
         assert!(pad < 4 && bytes[bytes.len() - pad..].iter().all(|b| *b == 0), "{context}: pad");
         self.sent = self.sent.max(index + 1);
@@ -478,9 +497,8 @@ impl Peer {
         let repeated = self.seen[index];
         self.seen[index] = true;
         while self.seen.get(self.next) == Some(&true) {
-            if self.expected[self.next].packet.position.begins() {
-                self.landed += 1;
-            }
+            let p = &self.expected[self.next].packet;
+            self.landed += u32::from(if p.kind == Kind::Write { p.imm.is_some() } else { p.position.begins() });
             self.next += 1;
             self.told = false;
         }
@@ -508,10 +526,10 @@ impl Peer {
     }
 
     /// A completion.
-    pub fn completed(&mut self, number: u32, len: u32, status: u8) {
+    pub fn completed(&mut self, number: u32, len: u32, status: u8, opcode: u8) {
         assert_eq!(number as usize, self.statuses.len(), "QP {}: completions are in order", self.q);
         let element = &self.elements[number as usize];
-        assert_eq!(len, element.claimed.unwrap_or(element.len()));
+        assert_eq!((len, opcode), (element.claimed.unwrap_or(element.len()), element.opcode()));
         self.statuses.push(status);
     }
 
@@ -587,7 +605,7 @@ pub fn destination(frame: &[u8]) -> Option<u32> {
 }
 
 pub fn is_data(frame: &[u8]) -> bool {
-    frame[42] <= 5
+    frame[42] <= BTH_WRITE_ONLY_IMM
 }
 
 pub fn psn_of(frame: &[u8]) -> u32 {
