@@ -771,9 +771,11 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         let news = self.window.finish(bits);
         if news {
             self.measure(new, now);
-            // An answer that comes sooner than a round trip is for an earlier copy.
-            let late = now.saturating_sub(self.witness_left) >= self.round.get() as u64 - self.round.get() as u64 / 4;
-            let lost = self.witness.told(new, late) & known;
+            // An answer that comes sooner than a round trip is for an earlier copy, and so is one that comes later: the round
+            // trip has become longer, and nothing is lost.
+            let (age, round) = (now.saturating_sub(self.witness_left), self.round.get() as u64);
+            let own = age >= round - round / 4 && (round == 0 || age < round + round / 4);
+            let lost = self.witness.told(new, own) & known;
             self.window.lose(lost);
             self.probing = false;
             self.settle();

@@ -46,15 +46,15 @@ impl<B: Bitmap> Witness<B> {
         self.again |= B::bit(n);
     }
 
-    /// The packets at `news` are acknowledged: those that left before the witness, if that is among them. `late`: it left
-    /// so long ago that this can be said of it; else an earlier copy of it has come.
-    pub fn told(&mut self, news: B, late: bool) -> B {
+    /// The packets at `news` are acknowledged: those that left before the witness, if that is among them. `own`: it left
+    /// about a round trip ago, so that this can be said of it; else an earlier copy of it has come.
+    pub fn told(&mut self, news: B, own: bool) -> B {
         self.before &= !news;
         match self.at {
             Some(n) if news & B::bit(u32::from(n)) != B::ZERO => {
                 let before = self.before;
                 (self.at, self.before) = (None, B::ZERO);
-                if late { before } else { B::ZERO }
+                if own { before } else { B::ZERO }
             }
             _ => B::ZERO,
         }

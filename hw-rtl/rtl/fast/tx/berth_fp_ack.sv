@@ -216,7 +216,7 @@ module berth_fp_ack #(
     logic [WB-1:0]     witness_psn_q, timed_psn_q, witness_place_q, timed_place_q;
     logic [TW-1:0]     witness_at_q, timed_at_q, took_q, round_q_, waits_q;
     logic [3:0]        probes_q;         // since the round trip was measured
-    logic              probing_q, first_q, took_valid_q, late_q, young_q, overdue_q, proved_q, same_q, tail_q;
+    logic              probing_q, first_q, took_valid_q, own_q, young_q, overdue_q, proved_q, same_q, tail_q;
     logic [TW-1:0]     age;
     logic [23:0]       was_una_q;
 
@@ -433,7 +433,9 @@ module berth_fp_ack #(
         first_at_q <= first_at;
         looked_q   <= 1'b0;
         first_q    <= 1'b0;
-        late_q     <= age >= round_q_ - {2'd0, round_q_[TW-1:2]};
+        // Sooner or later than a round trip an earlier copy of the witness has come.
+        own_q      <= age >= round_q_ - {2'd0, round_q_[TW-1:2]}
+                      && (round_q_ == '0 || {1'b0, age} < {1'b0, round_q_} + {3'd0, round_q_[TW-1:2]});
         tail_q     <= !any_done && flight <= 24'(SACK) && probes_q == '0;
         young_q    <= age < {2'd0, round_q_[TW-1:2]};
         overdue_q  <= {1'b0, age} >= {1'b0, round_q_} + {3'd0, round_q_[TW-1:2]};
@@ -600,11 +602,11 @@ module berth_fp_ack #(
                 end
                 if (proved) begin
                     witness_q <= 1'b0;
-                    proved_q  <= late_q;
+                    proved_q  <= own_q;
                 end
                 from_q <= from_q > WB'(step) ? from_q - WB'(step) : '0;
                 // packets known to have arrived behind a gap are looked at; a NAK loses all
-                if (slid) op_q <= lose_q ? LOSE : !hunt_q ? GIVE : (proved ? late_q : proved_q) ? WEIGH : LOOK;
+                if (slid) op_q <= lose_q ? LOSE : !hunt_q ? GIVE : (proved ? own_q : proved_q) ? WEIGH : LOOK;
             end
             LOSE: op_q <= GIVE;
             WEIGH: op_q <= PROVE;
