@@ -210,49 +210,67 @@ fn f11_loss_and_reordering_leave_more_than_three_quarters_of_the_rate_without_a_
     }
 }
 
+/// Both ends of a connection, and a wire that loses only what a test does not put on it.
+struct Ends {
+    a: Requester<24, 256, 32>,
+    b: Responder<24, 256, 4>,
+    to_b: VecDeque<(u64, RequestPacket)>,
+    to_a: VecDeque<(u64, ResponsePacket)>,
+}
+
+impl Ends {
+    fn new(config: RequesterConfig) -> Self {
+        let near = ResponderConfig { ack_every: 8, ..ResponderConfig::berth(LOG2_MTU) };
+        let (a, b) = (Requester::new(config, 0), Responder::new(near, 0, 0));
+        Self { a, b, to_b: VecDeque::new(), to_a: VecDeque::new() }
+    }
+
+    /// What has arrived by `now` is taken and answered, over a round trip of `trip`.
+    fn exchange(&mut self, now: u64, trip: u64) {
+        while let Some(packet) = arrived(&mut self.to_b, now) {
+            if let Verdict::Place(_) = self.b.receive(&packet, &mut Host) {
+                self.b.placed(packet.psn);
+            }
+            while self.b.event().is_some() {}
+        }
+        while let Some(reply) = self.b.respond() {
+            sent(&mut self.to_a, now + trip / 2, reply.packet);
+        }
+        while let Some(reply) = arrived(&mut self.to_a, now) {
+            self.a.response(now, &reply);
+        }
+        while self.a.complete().is_some() {}
+        assert!(!self.a.tick(now), "no time-out");
+    }
+}
+
 /// Copies of packets that the wire loses, by PSN from 0 on and number of the copy; how many packets a message has, and round
 /// trips until all of it is acknowledged.
 fn trips(packets: u32, drops: &[(u32, u32)]) -> f64 {
     const TRIP: u64 = 200;
     let config = RequesterConfig { probe: 100, ..RequesterConfig::berth(LOG2_MTU, 255, 1_000_000) };
-    let mut a = Requester::<24, 256, 32>::new(config, 0);
-    let mut b =
-        Responder::<24, 256, 4>::new(ResponderConfig { ack_every: 8, ..ResponderConfig::berth(LOG2_MTU) }, 0, 0);
+    let mut ends = Ends::new(config);
     let mut copies = vec![0; packets as usize + 1];
-    let (mut to_b, mut to_a) = (VecDeque::new(), VecDeque::new());
     // The round trip is measured with the first message, of PSN 0.
     let mut left = [packets << LOG2_MTU, 1 << LOG2_MTU].to_vec();
     let mut begin = 0;
     for now in 0..100 * TRIP {
-        if a.pending() == 0 {
+        if ends.a.pending() == 0 {
             let Some(len) = left.pop() else {
-                assert_eq!(a.failed(), None);
+                assert_eq!(ends.a.failed(), None);
                 return (now - begin) as f64 / TRIP as f64;
             };
-            a.post(Message { len, credit: 1 - left.len() as u32, ..Default::default() }).expect("there is room");
+            ends.a.post(Message { len, credit: 1 - left.len() as u32, ..Default::default() }).expect("there is room");
             begin = now;
         }
-        if let Some(p) = a.transmit(now) {
+        if let Some(p) = ends.a.transmit(now) {
             let copy = &mut copies[p.packet.psn as usize];
             *copy += 1;
             if !drops.contains(&(p.packet.psn, *copy)) {
-                sent(&mut to_b, now + TRIP / 2, p.packet);
+                sent(&mut ends.to_b, now + TRIP / 2, p.packet);
             }
         }
-        while let Some(packet) = arrived(&mut to_b, now) {
-            if let Verdict::Place(_) = b.receive(&packet, &mut Host) {
-                b.placed(packet.psn);
-            }
-            while b.event().is_some() {}
-        }
-        while let Some(reply) = b.respond() {
-            sent(&mut to_a, now + TRIP / 2, reply.packet);
-        }
-        while let Some(reply) = arrived(&mut to_a, now) {
-            a.response(now, &reply);
-        }
-        while a.complete().is_some() {}
-        assert!(!a.tick(now), "no time-out");
+        ends.exchange(now, TRIP);
     }
     panic!("{drops:?}: not done");
 }
@@ -280,39 +298,25 @@ fn f11_a_lost_tail_and_a_lost_resend_are_found_within_about_two_round_trips() {
 fn needless(packets: u32, times: u64) -> [u32; 10] {
     const TRIP: u64 = 200;
     let config = RequesterConfig { probe: 10, ..RequesterConfig::berth(LOG2_MTU, 255, 10_000_000) };
-    let mut a = Requester::<24, 256, 32>::new(config, 0);
-    let mut b =
-        Responder::<24, 256, 4>::new(ResponderConfig { ack_every: 8, ..ResponderConfig::berth(LOG2_MTU) }, 0, 0);
-    let (mut to_b, mut to_a) = (VecDeque::new(), VecDeque::new());
+    let mut ends = Ends::new(config);
     let mut again = [0; 10];
     let mut number = 0;
     for now in 0.. {
-        if a.pending() == 0 {
+        if ends.a.pending() == 0 {
             if number == again.len() {
                 return again;
             }
-            a.post(Message { len: packets << LOG2_MTU, credit: number as u32, ..Default::default() }).expect("room");
+            ends.a
+                .post(Message { len: packets << LOG2_MTU, credit: number as u32, ..Default::default() })
+                .expect("room");
             number += 1;
         }
         let trip = if number > 5 { times * TRIP } else { TRIP };
-        if let Some(p) = a.transmit(now) {
+        if let Some(p) = ends.a.transmit(now) {
             again[number - 1] += u32::from(p.again);
-            sent(&mut to_b, now + trip / 2, p.packet);
+            sent(&mut ends.to_b, now + trip / 2, p.packet);
         }
-        while let Some(packet) = arrived(&mut to_b, now) {
-            if let Verdict::Place(_) = b.receive(&packet, &mut Host) {
-                b.placed(packet.psn);
-            }
-            while b.event().is_some() {}
-        }
-        while let Some(reply) = b.respond() {
-            sent(&mut to_a, now + trip / 2, reply.packet);
-        }
-        while let Some(reply) = arrived(&mut to_a, now) {
-            a.response(now, &reply);
-        }
-        while a.complete().is_some() {}
-        assert!(!a.tick(now), "no time-out");
+        ends.exchange(now, trip);
     }
     unreachable!("the loop ends with the last message")
 }
