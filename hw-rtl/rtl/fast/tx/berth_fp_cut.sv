@@ -133,15 +133,19 @@ module berth_fp_cut #(
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_complete (.clk(clk), .we(done_we), .waddr(done_q),
         .wdata(done_elems), .re(read), .raddr(addr), .rdata(complete));
 
+    logic [64:0]   element_sum;
+    logic [63:0]   element_end;          // behind the last byte
+    assign element_sum = {1'b0, element.va} + 65'(element.len);
+    assign element_end = element_sum[64] ? '1 : element_sum[63:0];
     logic [31:0]   e_len, size;
     logic          e_bad, e_push, e_inline, e_write, e_imm, size_we;
-    logic [63:0]   e_va;
+    logic [63:0]   e_va, e_end;
     logic [LC:0]   e_ctxs;
     logic [31:0]   put_q;                // number of the next credit of the list at hand
-    berth_fp_mem #(.WIDTH(102+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata({element.ctxs[LC:0], element.bad, element.push, element.inlined, element.write, element.has_imm, element.va, element.len}),
+    berth_fp_mem #(.WIDTH(166+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata({element.ctxs[LC:0], element.bad, element.push, element.inlined, element.write, element.has_imm, element.va, element_end, element.len}),
         .re(state_q == ROWS), .raddr({q_q, elem[LE-1:0]}),
-        .rdata({e_ctxs, e_bad, e_push, e_inline, e_write, e_imm, e_va, e_len}));
+        .rdata({e_ctxs, e_bad, e_push, e_inline, e_write, e_imm, e_va, e_end, e_len}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS*ROOM), .OWN(1'b1)) m_size (.clk(clk), .we(size_we), .waddr({fill_q, put_q[CW-1:0]}),
         .wdata(lst.size), .re(state_q == ROWS), .raddr({q_q, next_out[CW-1:0]}), .rdata(size));
 
@@ -212,16 +216,11 @@ module berth_fp_cut #(
 
     // ---- WRITEs before a WRITE ---------------------------------------------------------
     localparam int unsigned LANES = 4;
-    logic [64:0]   element_sum, e_sum;
-    logic [63:0]   element_end, e_end_q; // behind the last byte
     logic [3:0]    hits;
     logic          clear_q;              // all before it have been looked at
     logic [15:0]   scan_q, scan_left_q;  // element to look at next, and how many
     logic [LE-3:0] scan_at;              // row of them
     logic          scan_last;
-    assign element_sum = {1'b0, element.va} + 65'(element.len);
-    assign element_end = element_sum[64] ? '1 : element_sum[63:0];
-    assign e_sum     = {1'b0, e_va} + 65'(e_len);
     assign clear     = !e_write || !selective || elem == complete || clear_q;
     assign scan_at   = state_q == SCAN ? scan_q[LE-1:2] + 1'b1 : complete[LE-1:2];
     assign scan_last = scan_left_q <= 16'(LANES) - 16'(scan_q[1:0]);
@@ -234,7 +233,7 @@ module berth_fp_cut #(
             .wdata({element.write, element.va, element_end}), .re(state_q == CUT || state_q == SCAN),
             .raddr({q_q, scan_at}), .rdata({write, from, upto}));
         assign ahead   = 16'(i) - 16'(scan_q[1:0]);
-        assign hits[i] = write && !ahead[15] && ahead < scan_left_q && from < e_end_q && upto > e_va;
+        assign hits[i] = write && !ahead[15] && ahead < scan_left_q && from < e_end && upto > e_va;
     end
 
     assign piece_we   = cut;
@@ -333,7 +332,6 @@ module berth_fp_cut #(
                 state_q     <= have && room && !clear ? SCAN : IDLE;
                 scan_q      <= complete;
                 scan_left_q <= elem - complete;
-                e_end_q     <= e_sum[64] ? '1 : e_sum[63:0];
             end
             default: begin  // SCAN
                 scan_q      <= {scan_q[15:2] + 14'd1, 2'd0};
