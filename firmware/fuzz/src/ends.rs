@@ -314,7 +314,7 @@ impl Ends {
         }
         let i = choice % self.host.owed.len();
         let psn = self.host.owed.swap_remove(i);
-        self.a.go(psn);
+        self.a.go(self.now, psn);
         true
     }
 

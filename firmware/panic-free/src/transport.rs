@@ -60,7 +60,7 @@ fn connection() {
     let config = black_box(RequesterConfig::foreign(black_box(12), black_box(64), black_box(1)));
     let mut requester: Requester<24, 128, 64> = Requester::new(config, black_box(1));
     calls!(requester: room(), pending(), window(), busy(), has_new(), waiting(), failed(), post(Message::default()));
-    calls!(requester: posted(1), transmit(1), response(1, &response()), go(1), deadline(), tick(1), complete());
+    calls!(requester: posted(1), transmit(1), response(1, &response()), go(1, 1), deadline(), tick(1), complete());
     black_box(ResponderConfig::berth(black_box(12)));
     let config = black_box(ResponderConfig::foreign(black_box(12), black_box(1)));
     let mut responder: Responder<24, 128, 4> = Responder::new(config, black_box(1), black_box(2));
@@ -94,7 +94,7 @@ fn reliable_datagram() {
     let address = black_box(rd::Address::default());
     let packet = black_box(rd::Request::Packet(address, request()));
     calls!(context: ready(), lost(), waiting(), post(address, Message::default()), transmit(1), response(1, &response()));
-    calls!(context: complete(), deadline(), tick(1), go(1), receive(&packet, &mut Any), placed(1), atomic_done(1, 2));
+    calls!(context: complete(), deadline(), tick(1), go(1, 1), receive(&packet, &mut Any), placed(1), atomic_done(1, 2));
     calls!(context: arrived(), respond());
 }
 

@@ -323,7 +323,7 @@ impl<const BITS: u32, const W: usize> Pair<BITS, W> {
                         false => {
                             let i = self.rng.below(self.goes.len() as u64) as usize;
                             let psn = self.goes.swap_remove(i);
-                            self.a.go(psn);
+                            self.a.go(self.now, psn);
                             true
                         }
                     }
@@ -614,7 +614,7 @@ proptest! {
                     p.a.response(p.now, &ResponsePacket { psn, msn: (x >> 40) as u32, body });
                     while p.a.complete().is_some() {}
                 }
-                7 => p.a.go(psn),
+                7 => p.a.go(p.now, psn),
                 _ => {
                     let packet = RequestPacket {
                         psn,
@@ -963,7 +963,7 @@ fn pc_4_absent_memory_is_said_once_and_go_ends_the_wait() {
         assert!(!p.a.tick(long - 1) && !p.transmit());
         assert_eq!(p.replies.len(), 1);
         p.host.absent = 0;
-        p.a.go(5);
+        p.a.go(p.now, 5);
         settle(&mut p);
         assert_eq!(p.done.len(), 1, "{op:?}");
         assert!(p.sent.len() > sent);
@@ -972,7 +972,7 @@ fn pc_4_absent_memory_is_said_once_and_go_ends_the_wait() {
 }
 
 #[test]
-fn pc_4_go_names_the_operation_whichever_packet_of_it_waits() {
+fn pc_4_any_go_ends_the_wait_and_absent_memory_is_waited_for_once_more() {
     for overtakes in [false, true] {
         let mut p = Pair::<24, 32>::berth(1);
         let offset = p.bytes(2000, 1);
@@ -991,16 +991,21 @@ fn pc_4_go_names_the_operation_whichever_packet_of_it_waits() {
         assert_eq!(p.host.owed, [5], "the operation is named by its first packet");
         p.host.absent = 0;
         if overtakes {
-            p.a.go(5);
+            p.a.go(p.now, 5);
             settle(&mut p);
         } else {
             settle(&mut p);
             assert_eq!(p.a.waiting(), Some(Wait::Memory(7)));
-            // One for another operation, and one for what is not its first packet.
-            p.a.go(4);
-            p.a.go(6);
+            // One for what is over, and one for memory of another packet.
+            p.a.go(p.now, 4);
             assert_eq!(p.a.waiting(), Some(Wait::Memory(7)));
-            p.a.go(5);
+            p.host.absent = 100;
+            p.a.go(p.now, 6);
+            assert_eq!(p.a.waiting(), None);
+            settle(&mut p);
+            assert_eq!(p.a.waiting(), Some(Wait::Memory(7)));
+            p.host.absent = 0;
+            p.a.go(p.now, 5);
             assert_eq!(p.a.waiting(), None);
             settle(&mut p);
         }
@@ -1024,7 +1029,7 @@ fn qp_13_a_page_fault_that_cannot_be_handled_is_told_to_initiator_and_owner() {
             assert!(p.page_faults.is_empty(), "it is being handled");
             // It cannot be: the initiator is to ask again, and to be told.
             p.host.failing = true;
-            p.a.go(5);
+            p.a.go(p.now, 5);
             settle(&mut p);
             let ends: Vec<_> = p.done.iter().map(|c| c.status).collect();
             assert_eq!(ends, [Status::RemoteError, Status::Flushed], "{op:?}");
@@ -1062,10 +1067,38 @@ fn pc_4_go_may_overtake_not_yet() {
     p.deliver_b();
     p.respond();
     p.host.absent = 0;
-    p.a.go(5);
+    p.a.go(p.now, 5);
     settle(&mut p);
     assert_eq!(p.done.len(), 1);
     assert_eq!(p.now, 0);
+}
+
+#[test]
+fn pc_4_not_yet_for_an_earlier_copy_begins_no_wait() {
+    let config = RequesterConfig { probe: 5_000, ..RequesterConfig::berth(LOG2_MTU, 32, 20_000) };
+    let mut p = Pair::<24, 32>::new(config, ResponderConfig::berth(LOG2_MTU), 1, 5, 250);
+    for tag in 1..=2 {
+        let offset = p.bytes(100, 1);
+        p.a.post(message(Op::Write, tag, offset, 100, 0)).unwrap();
+    }
+    assert!(p.transmit());
+    p.now += 1000;
+    assert!(p.deliver_b() && p.place() && p.respond() && p.deliver_a());
+    assert!(p.transmit());
+    let not_yet = ResponseBody::Ack { syndrome: Syndrome::Rnr(0), sack: None };
+    let not_yet = ResponsePacket { psn: 6, msn: 1, body: not_yet };
+    p.a.response(p.now, &not_yet);
+    assert_eq!(p.a.waiting(), Some(Wait::Memory(6)));
+    p.a.go(p.now, 6);
+    assert!(p.transmit());
+    // Less than a round trip later.
+    p.now += 500;
+    p.a.response(p.now, &not_yet);
+    assert_eq!(p.a.waiting(), None);
+    assert!(p.transmit(), "sent once more");
+    p.now += 1000;
+    p.a.response(p.now, &not_yet);
+    assert_eq!(p.a.waiting(), Some(Wait::Memory(6)));
 }
 
 #[test]
@@ -1096,7 +1129,7 @@ fn pc_4_a_wait_of_one_packet_lets_acknowledgements_of_others_in() {
     assert_eq!(p.a.deadline(), Some(65536 * 2500));
     assert!(p.landed.is_empty() && p.done.is_empty());
     p.host.absent = 0;
-    p.a.go(5);
+    p.a.go(p.now, 5);
     settle(&mut p);
     assert_eq!(p.done.len(), 2);
 }

@@ -353,7 +353,7 @@ fn states_of_a_requester_that_behave_alike_are_equal() {
         // A time-out, a GO that nothing waits for, one RNR NAK.
         assert!(a.tick(a.deadline().unwrap()));
         assert_eq!(leave(&mut a, 0).len(), 1);
-        a.go(psn);
+        a.go(0, psn);
         assert_eq!(a.response(0, &reply(psn, Syndrome::Rnr(1))), Outcome::Progress);
         assert!(!a.tick(a.deadline().unwrap()));
         assert_eq!(leave(&mut a, 0).len(), 1);

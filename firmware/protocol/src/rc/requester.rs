@@ -294,6 +294,8 @@ pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     wait: Option<Wait>,
     /// The last GO that came for an operation that is not acknowledged: it may overtake its NAK.
     go: Option<u32>,
+    /// Which packet's wait a GO ended, and when, until it is acknowledged.
+    woken: Option<(u32, u64)>,
     /// Acknowledgement time-out, or the end of the wait.
     deadline: Option<u64>,
     /// When a packet goes again as a probe.
@@ -335,6 +337,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             rnr_tries: 0,
             wait: None,
             go: None,
+            woken: None,
             deadline: None,
             probe_at: None,
             probes: 0,
@@ -755,11 +758,9 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             self.below -= count;
             self.over += 1;
         }
-        if moved != 0
-            && let Some(go) = self.go
-            && !self.open(Psn::new(go))
-        {
-            self.go = None;
+        if moved != 0 {
+            self.go = self.go.filter(|&go| self.open(Psn::new(go)));
+            self.woken = self.woken.filter(|&(held, _)| self.open(Psn::new(held)));
         }
         moved != 0
     }
@@ -800,6 +801,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         self.failed = Some(status);
         self.wait = None;
         self.go = None;
+        self.woken = None;
         self.deadline = None;
         self.probe_at = None;
         self.delay = None;
@@ -949,9 +951,10 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         // Later packets may have been dropped too; those that were not will be acknowledged meanwhile.
         self.window.lose_from(psn.since(self.window.una()));
         let memory = timer & 0x1f == NOT_YET_TIMER;
-        if memory && self.go.is_some_and(|go| self.concerns(Psn::new(go), psn)) {
+        let round = self.round.get() as u64;
+        let late = self.woken.is_some_and(|(held, at)| held == psn.get() && now.saturating_sub(at) < round);
+        if memory && (self.go.take().is_some() || late) {
             // GO has overtaken it.
-            self.go = None;
             return Outcome::Progress;
         }
         if !memory {
@@ -991,27 +994,25 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         psn.since(self.window.una().minus(self.below)) < self.below + self.window.flight()
     }
 
-    /// A GO for `first` is for the packet `held`: `first` is its own PSN, or that of the first packet of its WRITE.
-    /// Under selective repeat each packet of a WRITE may find the memory absent, and the operation is named by its
-    /// first packet.
-    fn concerns(&self, first: Psn<BITS>, held: Psn<BITS>) -> bool {
-        let write = |(i, index): (u16, u32)| self.entry(i).message.op == Op::Write && held.minus(index) == first;
-        first == held || self.locate(held.since(self.window.una())).is_some_and(write)
-    }
-
-    /// GO (PC-4): the memory of the operation that begins with PSN `first` ([`super::Access::first`]) is resident now,
-    /// or is known never to be (QP-13): the held packet is sent again, and gets its answer.
-    pub fn go(&mut self, first: u32) {
-        let first = Psn::<BITS>::new(first);
-        if self.failed.is_some() || !self.open(first) {
+    /// GO (PC-4): memory that the operation that begins with PSN `first` ([`super::Access::first`]) waited for is resident
+    /// now, or is known never to be (QP-13): the held packet is sent again, and gets its answer.
+    ///
+    /// The peer asks for memory of packets behind the held one too, and one GO may stand for several. So any GO ends the
+    /// wait; a packet whose memory is still absent is told to wait once more.
+    ///
+    /// A NAK that comes within a round trip of that may be for an earlier copy of the packet, and its GO may be this one:
+    /// it begins no wait.
+    pub fn go(&mut self, now: u64, first: u32) {
+        if self.failed.is_some() || !self.open(Psn::new(first)) {
             return;
         }
         match self.wait {
-            Some(Wait::Memory(held)) if self.concerns(first, Psn::new(held)) => {
+            Some(Wait::Memory(held)) => {
                 self.wait = None;
                 self.deadline = None;
+                self.woken = Some((held, now));
             }
-            _ => self.go = Some(first.get()),
+            _ => self.go = Some(first),
         }
     }
 

@@ -324,8 +324,8 @@ impl<const BITS: u32, const W: usize, const R: usize> Context<BITS, W, R> {
     }
 
     /// GO (PC-4), as [`Requester::go`].
-    pub fn go(&mut self, psn: u32) {
-        self.requester.go(psn);
+    pub fn go(&mut self, now: u64, psn: u32) {
+        self.requester.go(now, psn);
     }
 
     /// A request has come. See [`Put`]; when the payload is there call [`Context::placed`]. Then drain [`Context::arrived`].
