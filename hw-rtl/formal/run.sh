@@ -252,11 +252,14 @@ mutant berth_xlt.sv 's/if (lk_new != 0) begin/if (lk_new != 0 \&\& !any) begin/'
 proof xlt_range xlt_range_proof induction=2 frames=12 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/xlt_range_proof.sv ../formal/queue_free.sv berth_xlt_range.sv
 mutant berth_xlt_range.sv 's/assign pg.vpn = cur_q ? vpn_q : give_vpn_q;/assign pg.vpn = vpn_q;/'
-mutant berth_xlt_range.sv 's/ev_valid = giving_q \&\& give_q == 0;/ev_valid = giving_q;/'
+mutant berth_xlt_range.sv 's/ev_valid = giving_q \&\& give_q == 0/ev_valid = giving_q/'
 mutant berth_xlt_range.sv 's/<= after_done;/<= after_done - 20'"'"'(after.write);/'
 mutant berth_xlt_range.sv 's/all_q  <= an_last || hit;/all_q <= 1;/'
 mutant berth_xlt_range.sv "s/done_q <= an_last ? '0 : /done_q <= /"
-mutant berth_xlt_range.sv 's/ : !hit;/ : !hit \&\& go_valid;/'
+mutant berth_xlt_range.sv 's/ : !hit \&\& !flying.quiet;/ : !hit \&\& go_valid;/'
+mutant berth_xlt_range.sv 's/ : !hit \&\& !flying.quiet;/ : !hit;/'
+mutant berth_xlt_range.sv 's/(hit \&\& !flying.probe);/hit;/'
+mutant berth_xlt_range.sv 's/ \&\& (ev_ready || !after_tell);/;/'
 proof cmd_fence cmd_fence_proof silent=berth_cmd.sv free="lines fw_ram" induction=1 frames=22 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/cmd_fence_proof.sv ../formal/queue_free.sv berth_cmd.sv
 mutant berth_cmd.sv 's/assign hold = state_q == FENCE || /assign hold = /'

@@ -18,6 +18,8 @@ package berth_card_pkg;
     // A command to acquire or give back a range of pages, and the answer to an acquisition.
     typedef struct packed {
         logic        give_back;
+        logic        quiet;      // the host is not asked for what is missing
+        logic        probe;      // it is not held if all is there
         logic        write;      // for writing
         logic [7:0]  asid;
         logic [63:0] va;

@@ -106,22 +106,52 @@ impl Ranges {
         span.pages().for_each(|vpn| self.know(span.asid, vpn, true));
         let before = self.asked.remove(&(user, tag));
         assert!(before.is_none_or(|asked| asked == span), "asked again for something else: {before:x?}, {span:x?}");
+        if !self.hold(now, user, tag, span) {
+            self.asked.insert((user, tag), span);
+            self.request(now, user, tag, span);
+        }
+        before.is_none()
+    }
+
+    /// A user acquires a range if it is there.
+    pub fn look(&mut self, now: u64, user: usize, tag: u16, span: Span) {
+        span.pages().for_each(|vpn| self.know(span.asid, vpn, true));
+        self.hold(now, user, tag, span);
+    }
+
+    /// A user asks for a range without holding it.
+    pub fn probe(&mut self, now: u64, user: usize, tag: u16, span: Span) {
+        span.pages().for_each(|vpn| self.know(span.asid, vpn, true));
+        let hit = span.pages().all(|vpn| self.table.find(span.asid, vpn, span.write).is_some());
+        self.tell(now, user, tag, hit);
+        if !hit {
+            self.request(now, user, tag, span);
+        }
+    }
+
+    /// True if the range is held now, of which the user is told.
+    fn hold(&mut self, now: u64, user: usize, tag: u16, span: Span) -> bool {
         let hit = self.table.acquire(span);
-        let reply = Reply { user, tag, kind: if hit { XLT_HIT } else { XLT_MISS }, status: 0 };
-        self.replies.push((now + self.lookup, reply));
+        self.tell(now, user, tag, hit);
         if hit {
             self.held.entry(span).or_default().push(Vec::new());
             span.pages().for_each(|vpn| *self.uses.entry((span.asid, vpn)).or_default() += 1);
             self.bytes += span.len;
             self.peak = self.peak.max(self.bytes);
-        } else {
-            let Span { asid, va, len, write } = span;
-            self.asked.insert((user, tag), span);
-            self.waiting.insert((user, tag));
-            let need = PageNeed { tag: (user as u32) << 16 | u32::from(tag), asid, write, va, len: len as u32 };
-            self.pager.event(&need.encode(), now + self.lookup, &self.memory);
         }
-        before.is_none()
+        hit
+    }
+
+    fn tell(&mut self, now: u64, user: usize, tag: u16, hit: bool) {
+        let reply = Reply { user, tag, kind: if hit { XLT_HIT } else { XLT_MISS }, status: 0 };
+        self.replies.push((now + self.lookup, reply));
+    }
+
+    fn request(&mut self, now: u64, user: usize, tag: u16, span: Span) {
+        let Span { asid, va, len, write } = span;
+        self.waiting.insert((user, tag));
+        let need = PageNeed { tag: (user as u32) << 16 | u32::from(tag), asid, write, va, len: len as u32 };
+        self.pager.event(&need.encode(), now + self.lookup, &self.memory);
     }
 
     /// A range goes back, which must be held.

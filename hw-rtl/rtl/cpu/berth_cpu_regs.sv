@@ -112,6 +112,7 @@ module berth_cpu_regs (
   assign dma_end_pop = re && a == berth_regs_pkg::CPU_DMA_DONE;
 
   assign xgo_valid = we && a == berth_regs_pkg::CPU_XLT_GO && h_wdata[1] != h_wdata[0];
+  assign {xgo.quiet, xgo.probe} = '0;
   assign xgo.give_back = h_wdata[1];
   assign xgo.write = h_wdata[8];
   assign xgo.asid = h_wdata[23:16];

@@ -3,7 +3,7 @@
 //
 // Several ranges may be under way: the next one begins while the last one's answers are out. All pages
 // of a range are counted or none: after a miss the table counts no further page of it (berth_xlt), and
-// those before are given back here.
+// those before are given back here. So are all pages of a range that is only asked after (`probe`).
 module berth_xlt_range #(
     // 1: the host is told of each release; 0: only of one that leaves a page unused, and only with `tell`.
     parameter bit TELL_ALL = 1'b0,
@@ -27,7 +27,8 @@ module berth_xlt_range #(
     input  logic                       an_last,
     input  logic                       an_counted,
     input  logic                       an_zero,  // the page is not in use any more
-    // The range of this tag is held (hit), or the host will be asked. Releases have no answer.
+    // The range of this tag is there and, unless it was only asked after, held (hit), or the host will be asked, unless it
+    // is `quiet`. Releases have no answer.
     output logic                       out_valid,
     output logic                       out_hit,
     output logic [15:0]                out_tag,
@@ -51,6 +52,7 @@ module berth_xlt_range #(
   logic [51:0] give_vpn_q;
   berth_card_pkg::range_ask_t after;
   logic [19:0] after_done;
+  logic after_tell;
 
   wire [31:0] span = {1'b0, go.len == 0 ? 31'd1 : go.len} + 32'(go.va[11:0]) + 32'd4095;
   wire giving = giving_q && give_q != 0;
@@ -73,8 +75,9 @@ module berth_xlt_range #(
   logic [19:0] done_q;
   wire verdict = an_valid && an_last;
   wire hit = all_q && an_counted;
-  wire tell_host = flying.give_back ? TELL_ALL || (tell && (zero_q || an_zero)) : !hit;
-  wire after_push = verdict && tell_host;
+  wire tell_host = flying.give_back ? TELL_ALL || (tell && (zero_q || an_zero)) : !hit && !flying.quiet;
+  wire keeps = flying.give_back || (hit && !flying.probe);
+  wire after_push = verdict && (tell_host || !keeps);
 
   assign out_valid = verdict && !flying.give_back;
   assign out_hit   = hit;
@@ -95,27 +98,27 @@ module berth_xlt_range #(
       .rd_data(flying)
   );
 
-  // Ranges that the host is to be told of, after the pages that are given back before.
+  // Ranges of which pages are to be given back, and that the host is to be told of after that.
   berth_lutfifo #(
-      .WIDTH(20 + $bits(flying)),
+      .WIDTH(21 + $bits(flying)),
       .DEPTH(FLYING)
   ) after_fifo (
       .clk,
       .rst,
       .wr_valid(after_push),
       .wr_ready(after_room),
-      .wr_data({flying.give_back ? 20'd0 : done_q + 20'(an_counted && all_q), flying}),
+      .wr_data({tell_host, flying.give_back ? 20'd0 : done_q + 20'(an_counted && all_q), flying}),
       .rd_valid(after_valid),
       .rd_ready(after_pop),
-      .rd_data({after_done, after})
+      .rd_data({after_tell, after_done, after})
   );
 
   wire [31:0] kind = after.give_back ? berth_regs_pkg::EV_PAGE_RELEASE : berth_regs_pkg::EV_PAGE_NEED;
-  assign ev_valid = giving_q && give_q == 0;
+  assign ev_valid = giving_q && give_q == 0 && after_tell;
   assign ev_words = {
     1'b0, after.len, after.va[63:32], after.va[31:0], 31'd0, after.write, 24'd0, after.asid, 14'd0, USER, after.tag, kind
   };
-  assign after_pop = ev_valid && ev_ready;
+  assign after_pop = giving_q && give_q == 0 && (ev_ready || !after_tell);
 
   always_ff @(posedge clk) begin
     if (issue) begin
@@ -141,7 +144,7 @@ module berth_xlt_range #(
       zero_q <= !an_last && (zero_q || an_zero);
       done_q <= an_last ? '0 : done_q + 20'(an_counted && all_q);
     end
-    // A range that the host is to be told of keeps its place until then.
+    // A range that is not kept, or that the host is to be told of, keeps its place until that is done.
     room_q <= room_q - 4'(begins) + 4'(verdict && !after_push) + 4'(after_pop);
     if (after_pop) giving_q <= 1'b0;
     else if (after_valid && !giving_q) begin
@@ -163,5 +166,5 @@ module berth_xlt_range #(
   always_ff @(posedge clk)
     if (!rst) assert ((!an_valid || flying_valid) && (!begins || flying_room) && (!after_push || after_room));
 
-  wire unused = &{1'b0, span[11:0]};
+  wire unused = &{1'b0, span[11:0], after};
 endmodule

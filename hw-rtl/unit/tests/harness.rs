@@ -15,7 +15,7 @@ fn ports_are_found_by_name_with_their_widths_and_values() {
     module.set_wide(vpn, &[u64::MAX; 8]);
     // fields of a record, and the record as a whole: neither disturbs what stands beside it
     let (all, va, give_back) = (module.port("xhead"), module.port("xhead.va"), module.port("xhead.give_back"));
-    assert_eq!((all.bits(), va.bits()), (121, 64));
+    assert_eq!((all.bits(), va.bits()), (123, 64));
     module.set(va, 0x0123_4567_89ab_cdef_u64);
     assert_eq!((module.get(va), module.get(tag), module.is(give_back)), (0x0123_4567_89ab_cdef, 0xbeef, false));
     assert_eq!(module.words(all), [0xbeef | 0x0123_4567_89ab_cdef << 47, 0x0123_4567_89ab_cdef >> 17]);

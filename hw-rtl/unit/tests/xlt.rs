@@ -15,9 +15,11 @@ const INSTALL: u64 = 0;
 const EVICT: u64 = 1;
 
 /// A range as a user of the table gives it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Range {
     release: bool,
+    quiet: bool,
+    probe: bool,
     write: bool,
     asid: u32,
     va: u64,
@@ -43,6 +45,8 @@ struct Answer {
 /// Fields of a range that is asked for.
 struct Fields {
     give_back: Port,
+    quiet: Port,
+    probe: Port,
     write: Port,
     asid: Port,
     va: Port,
@@ -83,6 +87,8 @@ impl Table {
     fn on(mut m: Module, rng: u64, ready: f64) -> Self {
         let fields = ["xhead", "xa.tx", "xa.rx"].map(|p| Fields {
             give_back: m.port(&format!("{p}.give_back")),
+            quiet: m.port(&format!("{p}.quiet")),
+            probe: m.port(&format!("{p}.probe")),
             write: m.port(&format!("{p}.write")),
             asid: m.port(&format!("{p}.asid")),
             va: m.port(&format!("{p}.va")),
@@ -176,6 +182,8 @@ impl Table {
         for (fields, r) in self.fields.iter().zip(asked) {
             let Some(r) = r else { continue };
             self.m.set(fields.give_back, r.release);
+            self.m.set(fields.quiet, r.quiet);
+            self.m.set(fields.probe, r.probe);
             self.m.set(fields.write, r.write);
             self.m.set(fields.asid, r.asid);
             self.m.set(fields.va, r.va);
@@ -375,7 +383,7 @@ fn a_range_that_misses_gives_back_its_pages_and_the_host_hears_all_of_it() {
         // From each page on, behind the last one there is nothing; the tenth cannot be written.
         for (from, write) in (0..12).flat_map(|from| [(from, false), (from, true)]) {
             tag += 1;
-            let r = Range { release: false, write, asid: 6, va: (BASE + from) * PAGE + 4095, len: 14 * PAGE, tag };
+            let r = Range { write, asid: 6, va: (BASE + from) * PAGE + 4095, len: 14 * PAGE, tag, ..Range::default() };
             t.queue[user].push_back(r);
             t.settle();
             let miss = Answer { user, kind: XLT_MISS, status: 0, tag };
@@ -386,7 +394,7 @@ fn a_range_that_misses_gives_back_its_pages_and_the_host_hears_all_of_it() {
         }
     }
     // No bytes are one.
-    let r = Range { release: false, write: false, asid: 6, va: (BASE + 11) * PAGE, len: 0, tag: 1 };
+    let r = Range { write: false, asid: 6, va: (BASE + 11) * PAGE, len: 0, tag: 1, ..Range::default() };
     for release in [false, true] {
         (0..3).for_each(|user| t.queue[user].push_back(Range { release, ..r }));
         t.settle();
@@ -412,7 +420,7 @@ fn a_reset_in_the_middle_of_work_forgets_pages_counts_and_ranges() {
         let pages: Vec<u32> = (0..16).map(|i| t.install(1, BASE + i, true).unwrap()).collect();
         t.settle();
         for tag in 0..20 {
-            let r = Range { release: false, write: true, asid: 1, va: (BASE + 4) * PAGE, len: 3 * PAGE, tag };
+            let r = Range { write: true, asid: 1, va: (BASE + 4) * PAGE, len: 3 * PAGE, tag, ..Range::default() };
             let beyond = Range { va: (BASE + 14) * PAGE, ..r };
             for user in 0..3 {
                 t.queue[user].extend([r, beyond]);
@@ -424,7 +432,7 @@ fn a_reset_in_the_middle_of_work_forgets_pages_counts_and_ranges() {
             t.step();
         }
         let mut t = Table::on(t.m, rng.draw(), 1.0);
-        let r = Range { release: false, write: true, asid: 1, va: (BASE + 4) * PAGE, len: 3 * PAGE, tag: 7 };
+        let r = Range { write: true, asid: 1, va: (BASE + 4) * PAGE, len: 3 * PAGE, tag: 7, ..Range::default() };
         for (user, kind) in (0..3).flat_map(|user| [(user, XLT_MISS), (user, XLT_HIT)]) {
             t.queue[user].push_back(r);
             t.settle();
@@ -462,6 +470,7 @@ fn all_users_see_their_pages_and_counts_end_at_zero() {
     let mut asked: BTreeMap<(usize, u16), Range> = BTreeMap::new();
     let mut held: Vec<(usize, Range)> = Vec::new();
     let mut needs: Vec<(usize, u16)> = Vec::new();
+    let (mut missed, mut told) = (BTreeSet::new(), BTreeSet::new());
     let mut wanted: [VecDeque<(u64, bool)>; 2] = Default::default();
     let mut evicting: BTreeSet<u32> = BTreeSet::new();
     let (mut tag, mut hits, mut misses, mut evicted, mut kept) = (0_u16, 0, 0, 0, 0);
@@ -471,7 +480,10 @@ fn all_users_see_their_pages_and_counts_end_at_zero() {
             0..3 if t.queue[user].len() < 4 && asked.len() < 200 => {
                 tag = tag.wrapping_add(1);
                 let (va, len) = (BASE * PAGE + t.rng.below(62 * PAGE), t.rng.between(1, 5 * PAGE));
-                let r = Range { release: false, write: t.rng.chance(0.3), asid: 1, va, len: len.min(66 * PAGE), tag };
+                // Some are asked for without the host, or asked after only.
+                let (quiet, probe) = (t.rng.chance(0.2), t.rng.chance(0.2));
+                let write = t.rng.chance(0.3);
+                let r = Range { release: false, quiet, probe, write, asid: 1, va, len: len.min(66 * PAGE), tag };
                 if asked.insert((user, tag), r).is_none() {
                     t.queue[user].push_back(r);
                 }
@@ -521,11 +533,16 @@ fn all_users_see_their_pages_and_counts_end_at_zero() {
                 XLT_HIT => {
                     assert!(!never, "{r:?} cannot be held");
                     hits += 1;
-                    held.push((a.user, r));
+                    if !r.probe {
+                        held.push((a.user, r));
+                    }
                 }
                 kind => {
                     assert!(kind == XLT_MISS && !all_stable, "{r:?} is there");
                     misses += 1;
+                    if !r.quiet && !told.remove(&(a.user, a.tag)) {
+                        missed.insert((a.user, a.tag));
+                    }
                 }
             }
         }
@@ -548,7 +565,11 @@ fn all_users_see_their_pages_and_counts_end_at_zero() {
                 }
                 EV_PAGE_NEED => {
                     let PageNeed { tag, .. } = PageNeed::decode(&e);
-                    needs.push(((tag >> 16) as usize, tag as u16));
+                    let asker = ((tag >> 16) as usize, tag as u16);
+                    // Firmware's answers may be read later.
+                    let early = asked.get(&asker).is_some_and(|r| !r.quiet) && told.insert(asker);
+                    assert!(missed.remove(&asker) || early, "{asker:x?} does not ask the host");
+                    needs.push(asker);
                     t.host.push_back((tag.into(), 3));
                 }
                 kind => assert_eq!(kind, EV_PAGE_RELEASE),
@@ -572,10 +593,14 @@ fn all_users_see_their_pages_and_counts_end_at_zero() {
     assert!(hits > 500 && misses > 500 && evicted > 100 && kept > 10);
     t.settle();
     for a in std::mem::take(&mut t.answers) {
-        if let (XLT_HIT, Some(r)) = (a.kind, asked.remove(&(a.user, a.tag))) {
-            held.push((a.user, r));
+        match (a.kind, asked.remove(&(a.user, a.tag))) {
+            (XLT_HIT, Some(r)) if !r.probe => held.push((a.user, r)),
+            (XLT_MISS, Some(r)) if !r.quiet && !told.remove(&(a.user, a.tag)) => _ = missed.insert((a.user, a.tag)),
+            _ => (),
         }
     }
+    let needs = t.events.iter().filter(|e| code(e) == EV_PAGE_NEED).count();
+    assert_eq!(needs, missed.len(), "the host hears of what is missing");
     t.events.retain(|e| code(e) == EV_PAGE_EVICTED);
     for e in std::mem::take(&mut t.events) {
         for (index, _) in evicted_pages(&e).filter(|page| page.1) {
@@ -603,7 +628,7 @@ fn the_host_hears_of_a_page_when_its_last_use_ends() {
     let mut t = Table::new(1, 1.0);
     t.install(2, 0x1000, true);
     t.settle();
-    let r = Range { release: false, write: false, asid: 2, va: 0x1000 * PAGE + 8, len: 64, tag: 1 };
+    let r = Range { write: false, asid: 2, va: 0x1000 * PAGE + 8, len: 64, tag: 1, ..Range::default() };
     t.queue[1].push_back(r);
     t.queue[2].push_back(Range { tag: 2, ..r });
     t.settle();
@@ -623,7 +648,7 @@ fn evictions_of_one_command_have_one_answer_page_by_page() {
     let mut t = Table::new(1, 1.0);
     let pages: Vec<u32> = (0..12).map(|i| t.install(2, 0x1000 + i, true).unwrap()).collect();
     t.settle();
-    let r = Range { release: false, write: false, asid: 2, va: 0x1003 * PAGE, len: 2 * PAGE, tag: 1 };
+    let r = Range { write: false, asid: 2, va: 0x1003 * PAGE, len: 2 * PAGE, tag: 1, ..Range::default() };
     t.queue[1].push_back(r);
     t.settle();
     let begin = t.m.cycles();
@@ -653,8 +678,14 @@ fn pages_are_counted_one_per_cycle_and_looked_up_in_four() {
     const MANY: u64 = 256;
     // one page each
     for tag in 0..MANY {
-        let r =
-            Range { release: false, write: true, asid: 2, va: (0x1000 + tag % 64) * PAGE, len: 64, tag: tag as u16 };
+        let r = Range {
+            write: true,
+            asid: 2,
+            va: (0x1000 + tag % 64) * PAGE,
+            len: 64,
+            tag: tag as u16,
+            ..Range::default()
+        };
         t.queue[1].push_back(r);
     }
     let begin = t.m.cycles();
@@ -666,7 +697,7 @@ fn pages_are_counted_one_per_cycle_and_looked_up_in_four() {
     // 16 pages each, two users
     t.answers.clear();
     for tag in 0..32 {
-        let r = Range { release: false, write: true, asid: 2, va: 0x1000 * PAGE, len: 16 * PAGE, tag };
+        let r = Range { write: true, asid: 2, va: 0x1000 * PAGE, len: 16 * PAGE, tag, ..Range::default() };
         t.queue[1 + usize::from(tag) % 2].push_back(r);
     }
     let begin = t.m.cycles();

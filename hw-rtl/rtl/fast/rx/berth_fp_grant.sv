@@ -774,6 +774,7 @@ module berth_fp_grant #(
         if (acquire || give) begin
           acq_valid   <= 1'b1;
           acq.give_back <= give;
+          {acq.quiet, acq.probe} <= '0;
           acq.write <= 1'b1;
           acq.asid <= r_q.asid;
           acq.va   <= op_q == ASK ? va : again_va;

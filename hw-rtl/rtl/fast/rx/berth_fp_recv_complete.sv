@@ -249,6 +249,7 @@ module berth_fp_recv_complete #(
       if (!rel_valid || rel_ready) begin
         rel_valid <= 1'b1;
         rel.give_back <= 1'b1;
+        {rel.quiet, rel.probe} <= '0;
         rel.write <= 1'b1;
         rel.tag   <= '0;
         rel.asid  <= asid;

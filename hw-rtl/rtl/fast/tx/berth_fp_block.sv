@@ -371,6 +371,7 @@ module berth_fp_block #(
     assign acq.va       = op_q == AGAIN ? again_block.va : va_q;
     assign acq.len     = 31'(op_q == AGAIN ? again_block.len : len_q);
     assign acq.give_back = 1'b0;
+    assign {acq.quiet, acq.probe} = '0;
     assign acq.write   = 1'b0;
     assign acq.tag      = {(15-LB)'(q_q), idx_q};
 

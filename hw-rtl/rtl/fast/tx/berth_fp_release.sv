@@ -157,6 +157,7 @@ module berth_fp_release #(
 
     assign rel_valid = op_q == GIVE || op_q == DROP;
     assign rel.give_back = 1'b1;
+    assign {rel.quiet, rel.probe} = '0;
     assign rel.write = 1'b0;
     assign rel.asid  = asid;
     assign rel.va    = b.va;
