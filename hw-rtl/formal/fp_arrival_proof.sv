@@ -23,7 +23,9 @@ module fp_arrival_proof #(
     input logic [6:0]        ring_at,
     input berth_card_pkg::ring_t    ring,
     input berth_card_pkg::arrival_t item,
-    input logic              place_ready, landed_ready, done_ready, afr_ready, broken_ready
+    input logic              place_ready, landed_ready, done_ready, afr_ready, broken_ready,
+        claim_ready, claimed_valid, over_ready,
+    input logic [2:0]        claimed_refusal
 );
     logic started_q = 1'b0;
     always_ff @(posedge clk) started_q <= 1'b1;
@@ -39,7 +41,8 @@ module fp_arrival_proof #(
         .item_valid(item_valid), .item_q(item_q), .item(item),
         .placed_valid(placed_valid), .placed_q(placed_q), .placed_psn(placed_psn), .placed_err(placed_err),
         .place_valid(place_valid), .place_ready(place_ready), .place_q(place_q), .place(place), .landed_ready(landed_ready),
-        .done_ready(done_ready), .afr_ready(afr_ready), .broken_ready(broken_ready));
+        .done_ready(done_ready), .afr_ready(afr_ready), .broken_ready(broken_ready), .claim_ready(claim_ready),
+        .claimed_valid(claimed_valid), .claimed_refusal(claimed_refusal), .over_ready(over_ready));
 
     // As in berth_fp_arrival.
     typedef struct packed {
@@ -52,7 +55,7 @@ module fp_arrival_proof #(
         logic [W-1:0] seen, in_place;
         logic [WB:0]  fol;
         logic [31:0]  credit, complete;
-        logic         begun;
+        logic         begun, write;
         logic [23:0]  index;
         logic [7:0]   unacked;
         logic         ack_due;
@@ -63,11 +66,11 @@ module fp_arrival_proof #(
     } row_t;
     row_t now, after;       // the row before and after this clock
     localparam RW = $bits(now);
-    localparam logic [2:0] LOCATE = 3'd1, DECIDE = 3'd2, FOLLOW_READ = 3'd3, FOLLOW = 3'd4, SETTLE = 3'd5, DRAIN_READ = 3'd6,
-        DRAIN = 3'd7;
+    localparam logic [3:0] LOCATE = 4'd1, DECIDE = 4'd2, FOLLOW_READ = 4'd3, FOLLOW = 4'd4, SETTLE = 4'd5, DRAIN_READ = 4'd6,
+        DRAIN = 4'd7, CLAIM = 4'd8, CLAIMED = 4'd9;
     localparam logic [1:0] OP_PACKET = 2'd0, OP_PLACED = 2'd1, OP_CMD = 2'd3;
     localparam logic [3:0] V_PLACE = 4'd0;
-    (* hierconn *) wire [2:0]    \dut.state_q ;
+    (* hierconn *) wire [3:0]    \dut.state_q ;
     (* hierconn *) wire [1:0]    \dut.op_q ;
     (* hierconn *) wire [3:0]    \dut.cmd_op_q ;
     (* hierconn *) wire [3:0]    \dut.verdict_q ;
@@ -105,13 +108,14 @@ module fp_arrival_proof #(
     assign after = mine ? \dut.f : stored_q;
 
     // ---- what happens to the packet ------------------------------------------------------------
-    wire step    = mine && \dut.go && \dut.state_q != FOLLOW_READ && \dut.state_q != DRAIN_READ;
+    wire step    = mine && \dut.go && \dut.state_q != FOLLOW_READ && \dut.state_q != DRAIN_READ
+        && \dut.state_q < CLAIM;
     wire starts  = step && \dut.state_q == DECIDE && \dut.op_q == OP_CMD && \dut.cmd_op_q == berth_row_pkg::STEP_START;
     wire same    = \dut.psn_q == the_psn;
     wire accepts = step && \dut.state_q == DECIDE && \dut.op_q == OP_PACKET && \dut.rec_we ;
     wire reports = step && \dut.state_q == DECIDE && \dut.op_q == OP_PLACED && !\dut.err_q ;
     wire moves   = step && !starts && now.placed != after.placed;
-    wire [12:0] len = \dut.p_q [8+18+18 +: 13];
+    wire [12:0] len = at_hand.len;
     wire gives   = place_valid && place_ready && place_q == the_q && place.psn == the_psn;
 
     logic on_q, taken_q, given_q, there_q;      // the QP was started; the packet was accepted, given away, is in place
@@ -133,6 +137,7 @@ module fp_arrival_proof #(
     wire [WB:0] run     = run_of(now.seen);
     wire       follows  = mine && (\dut.state_q == FOLLOW_READ || \dut.state_q == FOLLOW);
     wire       drains   = mine && (\dut.state_q == DRAIN_READ || \dut.state_q == DRAIN);
+    wire        claims  = \dut.state_q == CLAIM || \dut.state_q == CLAIMED;
     wire [23:0] at      = \dut.psn_q - now.placed;
 
     always_comb if (!rst && on_q) begin
@@ -147,13 +152,13 @@ module fp_arrival_proof #(
         assert (now.fol <= run && (now.broken || follows || now.fol == run));
         // For the proof.
         assert (!here || \dut.state_q != LOCATE || \dut.row == stored_q);
-        assert (!(mine && \dut.state_q == DECIDE)
+        assert (!(mine && (\dut.state_q == DECIDE || claims))
                 || (\dut.at_q == at && \dut.old_q == at[23] && \dut.beyond_q == (at >= 24'(W)) && \dut.run_q == run
                     && \dut.seen_q == (at < 24'(W) && now.seen[at[WB-1:0]]) && \dut.order_q == (at == 24'(run))
                     && now == stored_q));
         assert (!follows || (now.fol == \dut.walk_q && \dut.walk_q < run && \dut.op_q == OP_PACKET));
         assert (!drains || (now.in_place[0] && now.fol != '0));
-        assert (!(mine && \dut.state_q == SETTLE) || \dut.op_q == OP_PACKET);
+        assert (!(mine && (\dut.state_q == SETTLE || claims)) || \dut.op_q == OP_PACKET);
         assert (\dut.op_q != OP_PACKET || \dut.state_q < LOCATE || at_hand.psn == \dut.psn_q );
         assert (!(follows || (mine && \dut.state_q == SETTLE)) || !same || \dut.verdict_q != V_PLACE || (taken && !given_q));
     end

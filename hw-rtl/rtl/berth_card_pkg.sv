@@ -412,7 +412,10 @@ package berth_card_pkg;
     typedef struct packed {
         logic        on;                // they are taken here
         logic        selective;
+        logic        remote;            // they may be one-sided
+        logic [3:0]  log2_mtu;
         logic [7:0]  asid;
+        logic [15:0] domain;
         logic [47:0] mac;
         logic [31:0] ip;
         logic [31:0] epoch;             // of lists that come
@@ -441,7 +444,15 @@ package berth_card_pkg;
         logic [7:0]  credit;            // low byte of its number
         logic [12:0] len;               // of the payload
         logic [17:0] payload, frame;    // their places
-        logic [7:0]  asid;
+        logic [7:0]  asid;              // of what it is written to
+        logic        write;             // of a WRITE: to `whole` bytes from `va` on
+        logic [63:0] va;
+        logic [31:0] key, whole;
+        logic [3:0]  log2_mtu;          // of the QP ...
+        logic [15:0] domain;            // ... and its protection domain
+        logic [2:0]  refusal;           // KEY_*
+        logic        one_shot;          // its key serves one operation
+        logic        absent;            // the memory is not there
     } arrival_t;
 
     // A key of the table.
@@ -495,6 +506,8 @@ package berth_card_pkg;
         logic [7:0]  sge;               // first range
         logic [2:0]  sges;              // ranges
         logic [31:0] offset;            // in them
+        logic        write;             // instead: to `va`
+        logic [63:0] va;
     } placement_t;
 
     // A receive that is parsed.
@@ -540,6 +553,7 @@ package berth_card_pkg;
         logic        has_imm;
         logic [31:0] imm;
         logic        solicited;
+        logic        write;             // a WRITE with immediate: the receive itself is empty
     } received_t;
 
     // A receive completes without data, or only gives back what it holds.

@@ -24,6 +24,7 @@ package berth_regs_pkg;
     localparam logic [31:0] CM_SERVICES              = 32'h00000040; // Services that one card listens to at a time
     localparam logic [31:0] NUM_ASIDS                = 32'h00000040; // Address spaces (processes) that one card serves; ASID 0 is invalid
     localparam logic [31:0] XLT_ENTRIES              = 32'h00002000; // Entries of the translation table: one page each
+    localparam logic [31:0] NUM_KEYS                 = 32'h00001000; // Keys that peers can be given (QP-11)
     localparam logic [31:0] XLT_ROWS                 = 32'h00000200; // Rows of the translation table
     localparam logic [31:0] XLT_WAYS                 = 32'h00000010; // Entries of a row
     localparam logic [31:0] CREDITS_PER_QP           = 32'h00000080; // Credits that one QP's FIFO holds, in each direction

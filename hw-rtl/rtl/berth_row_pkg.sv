@@ -84,7 +84,7 @@ package berth_row_pkg;
         logic [7:0] ack_every; // Packets until an ACK without being asked
         logic [2:0] zero_15_13;
         logic [4:0] rnr_timer; // RNR timer, as InfiniBand codes it
-        logic [0:0] zero_7_7;
+        logic [0:0] remote; // The peer may write to memory that it has a key for
         logic [0:0] message; // Message mode: a send fills one receive (CR-17)
         logic [0:0] foreign; // The peer knows no credit lists
         logic [0:0] selective; // Selective repeat, else go-back-N
@@ -94,7 +94,7 @@ package berth_row_pkg;
     localparam logic [5:0] RECV_IP                  = 6'h01; // The peer's IPv4 address
     localparam logic [5:0] RECV_MAC                 = 6'h02; // The peer's MAC address: last four bytes, first two
     typedef struct packed {
-        logic [15:0] zero_31_16;
+        logic [15:0] domain; // Protection domain
         logic [7:0] cqn; // Number of the completion queue
         logic [7:0] asid; // Address space of the QP
     } recv_space_t;
@@ -200,6 +200,7 @@ package berth_row_pkg;
     localparam logic [2:0] KEY_OUTSIDE              = 3'h4; // Not all bytes lie in its range
     localparam logic [2:0] KEY_RIGHT                = 3'h5; // It does not give this right
     localparam logic [2:0] KEY_USED                 = 3'h6; // It is a one-shot key, and used up
+    localparam logic [2:0] KEY_FAULT                = 3'h7; // Its memory cannot be made resident (QP-13)
 
     // Events of the fast path
     typedef struct packed {
@@ -218,14 +219,18 @@ package berth_row_pkg;
     localparam logic [7:0] EVENT_BROKEN             = 8'h40; // Data breaks the connection
     localparam logic [7:0] EVENT_RECEIVE_QUEUE      = 8'h42; // The receive queue cannot be read; nothing more is fetched
     localparam logic [7:0] EVENT_RECEIVE_INDEX      = 8'h43; // A doorbell of the receive queue names an element that cannot be, and is not taken
-    localparam logic [2:0] FAULT_WRITE              = 3'h0; // Bytes could not be written, or were to go to a receive that is withdrawn
-    localparam logic [2:0] FAULT_OUT_OF_ORDER       = 3'h1; // Out of order, and not taken
-    localparam logic [2:0] FAULT_OUT_OF_WINDOW      = 3'h2; // Beyond the window
-    localparam logic [2:0] FAULT_NOT_READY          = 3'h3; // No receive is there for a peer that knows no credit lists
-    localparam logic [2:0] FAULT_NO_CREDIT          = 3'h4; // Without a credit, or against one that is withdrawn
-    localparam logic [2:0] FAULT_TOO_LONG           = 3'h5; // Longer than its credit
-    localparam logic [2:0] FAULT_INVALID            = 3'h6; // Against the protocol
-    localparam logic [2:0] FAULT_BROKEN             = 3'h7; // The connection was broken before, or is not there
+    localparam logic [7:0] EVENT_TARGET             = 8'h44; // Memory that the peer was told to wait for (PC-4) can be had now, or it is known that it never can: the peer is to try again
+    localparam logic [3:0] FAULT_WRITE              = 4'h0; // Bytes could not be written, or were to go to a receive that is withdrawn
+    localparam logic [3:0] FAULT_OUT_OF_ORDER       = 4'h1; // Out of order, and not taken
+    localparam logic [3:0] FAULT_OUT_OF_WINDOW      = 4'h2; // Beyond the window
+    localparam logic [3:0] FAULT_NOT_READY          = 4'h3; // No receive is there for a peer that knows no credit lists
+    localparam logic [3:0] FAULT_NO_CREDIT          = 4'h4; // Without a credit, or against one that is withdrawn
+    localparam logic [3:0] FAULT_TOO_LONG           = 4'h5; // Longer than its credit
+    localparam logic [3:0] FAULT_INVALID            = 4'h6; // Against the protocol
+    localparam logic [3:0] FAULT_BROKEN             = 4'h7; // The connection was broken before, or is not there
+    localparam logic [3:0] FAULT_ACCESS             = 4'h8; // Key, range or right do not match (QP-11)
+    localparam logic [3:0] FAULT_NOT_RESIDENT       = 4'h9; // The memory is not resident, and asked for (PC-4)
+    localparam logic [3:0] FAULT_PAGE               = 4'ha; // The memory cannot be made resident (QP-13)
     localparam logic [15:0] LAYOUT_TAG               = 16'h4246; // Tag of `SEND_LAYOUT`
     localparam logic [15:0] LAYOUT_NUMBER            = 16'h0001; // The layout that is described here
 

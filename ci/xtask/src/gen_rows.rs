@@ -96,7 +96,7 @@ pub fn package() -> String {
         constant(out, 8, name, value, text);
     }
     for &(name, value, text) in event::FAULTS {
-        constant(out, 3, name, value, text);
+        constant(out, 4, name, value, text);
     }
     constant(out, 16, "LAYOUT_TAG", rows::LAYOUT_TAG.into(), "Tag of `SEND_LAYOUT`");
     constant(out, 16, "LAYOUT_NUMBER", rows::LAYOUT_NUMBER.into(), "The layout that is described here");

@@ -45,8 +45,15 @@ const MODE: send::Mode = send::Mode {
     message: 0,
     log2_mtu: MTU.trailing_zeros(),
 };
-const RECEIVES: recv::Mode =
-    recv::Mode { ack_every: 8, rnr_timer: 0, message: 0, foreign: 0, selective: 1, log2_mtu: MTU.trailing_zeros() };
+const RECEIVES: recv::Mode = recv::Mode {
+    ack_every: 8,
+    rnr_timer: 0,
+    remote: 0,
+    message: 0,
+    foreign: 0,
+    selective: 1,
+    log2_mtu: MTU.trailing_zeros(),
+};
 
 /// The bound of memory that receives hold: so many pages, and 4 MiB for what RTL measures.
 fn pinned(pages: u32) -> u32 {
@@ -109,7 +116,7 @@ fn both_rows_say_what_was_agreed_and_doorbells_go_to_rtl() {
             (ip(1 - n), 2 - n as u32, 0x200),
             "the peer's addresses"
         );
-        assert_eq!(rx(recv::SPACE), recv::Space { cqn: 1, asid }.word());
+        assert_eq!(rx(recv::SPACE), recv::Space { domain: 0, cqn: 1, asid }.word());
         assert_eq!(rx(recv::PINNED), pinned(48), "three blocks, and 4 MiB for what RTL measures");
         assert_eq!(rx(recv::EPOCH), word(&w, peer, RX, recv::PEER_EPOCH), "epochs");
         assert_eq!(rx(recv::PSN), word(&w, peer, TX, send::PSN), "first PSNs");
@@ -171,7 +178,7 @@ fn both_rows_say_what_is_special_of_a_qp() {
         assert_eq!(tx(send::MODE), send::Mode { message: 1, ..MODE }.word());
         assert_eq!((tx(send::TIMEOUT), tx(send::BLOCKS)), (100, send::Blocks { ahead: 16, log2_block: 13 }.word()));
         assert_eq!(rx(recv::MODE), recv::Mode { message: 1, ..RECEIVES }.word());
-        let (space, queue) = (recv::Space { cqn: 0, asid }, recv::Queue { first: 0, log2_depth: 5 });
+        let (space, queue) = (recv::Space { domain: 0, cqn: 0, asid }, recv::Queue { first: 0, log2_depth: 5 });
         assert_eq!((rx(recv::SPACE), rx(recv::QUEUE)), (space.word(), queue.word()));
         let lists = recv::Lists { few: 24, index: 5, trigger: TRIGGER_BETWEEN.into(), longest: 10 };
         assert_eq!(rx(recv::LISTS), lists.word());

@@ -352,7 +352,7 @@ impl Node {
             (recv::IP, u32::from_be_bytes(ip(peer))),
             (recv::MAC, last4(mac(peer))),
             (recv::MAC + 1, first2(mac(peer))),
-            (recv::SPACE, recv::Space { cqn: 2 * q + 1, asid: ASID }.word()),
+            (recv::SPACE, recv::Space { domain: 0, cqn: 2 * q + 1, asid: ASID }.word()),
             (recv::EPOCH, EPOCH),
             (recv::PEER_EPOCH, EPOCH),
             (recv::QKEY, QKEY),

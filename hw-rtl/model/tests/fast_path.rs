@@ -131,7 +131,7 @@ impl Node {
             (recv::IP, word(&ip(peer))),
             (recv::MAC, word(&other[2..])),
             (recv::MAC + 1, u32::from(other[0]) << 8 | u32::from(other[1])),
-            (recv::SPACE, recv::Space { cqn: 0, asid: ASID }.word()),
+            (recv::SPACE, recv::Space { domain: 0, cqn: 0, asid: ASID }.word()),
             (recv::EPOCH, EPOCH),
             (recv::PEER_EPOCH, EPOCH),
             (recv::QKEY, QKEY),

@@ -379,7 +379,9 @@ fn qp_11_answers_are_those_of_the_model_and_come_after_the_same_time() {
         }
         for (answer, (name, ..)) in recv::REFUSALS.iter().enumerate() {
             println!("{name}: {}", all[answer]);
-            assert!(all[answer] > 300, "{name} was told {} times", all[answer]);
+            // It is told of the memory, and not by the table.
+            let of_memory = answer == recv::KEY_FAULT as usize;
+            assert!((all[answer] > 300) != of_memory, "{name} was told {} times", all[answer]);
         }
     }
 }

@@ -7,13 +7,15 @@ mod rx;
 
 use berth_abi::rows::{event::EVENT_RECEIVE_INDEX, recv};
 use berth_abi::status::{PAGE_FAULT, WC_FLUSHED};
-use berth_protocol::rc::{Placement, Position, RequestPacket, ResponseBody, ResponsePacket, Syndrome};
+use berth_protocol::memory::keys::{Binding, READ, WRITE};
+use berth_protocol::rc::{NakCode, Placement, Position, RequestPacket, ResponseBody, ResponsePacket, Syndrome};
 use berth_random::{Rng, cases, mix, seed};
 use berth_rtl_unit::Module;
-use rx::{Rig, World, buffer};
+use rx::{FRESH, Rig, World, buffer, target};
 use std::collections::VecDeque;
 
 const NAME: &str = "berth_fp_rx";
+const PAGE: u64 = 4096;
 
 fn widths() -> Vec<u32> {
     Module::widths(NAME)
@@ -68,6 +70,124 @@ fn one_qp_stream_aligned_and_warm() {
     for width in widths() {
         let mut rig = Rig::new(World { width, ..World::default() }, 1);
         stream(&mut rig, 40, 16, 4, 4096, 4096);
+    }
+}
+
+/// The only WRITE of a test: `len` bytes to `va`, under a key for `binding`; then all is at rest.
+fn one_write(rig: &mut Rig, binding: Binding, va: u64, len: u32, key: impl Fn(u32) -> u32) {
+    let bound = rig.bind(0, binding);
+    rig.write(0, va, len, key(bound), None);
+    rig.until(100_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
+    rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
+    rig.rests();
+}
+
+/// All bytes of the range, of any place and length, by packets of any size; pages that are missing are waited for.
+#[test]
+fn qp_3_a_write_is_placed_where_its_key_lets_it() {
+    for width in widths() {
+        for (at, len, log2_mtu) in
+            [(0, 1, 12), (4095, 2, 12), (1, 65_536, 12), (77, 5000, 8), (0, 256, 8), (4000, 0, 8)]
+        {
+            for warm in [0, 50, 100] {
+                let mut rig = Rig::new(World { width, log2_mtu, warm, ..World::default() }, 1);
+                let va = target(rig.qps[0].q) + at;
+                let binding = Binding { va, len: u64::from(len).max(1), rights: WRITE, ..Binding::default() };
+                one_write(&mut rig, binding, va, len, |key| key);
+                rig.check_written(0);
+                assert_eq!(rig.broken(0), None);
+                assert!(warm != 0 || len == 0 || rig.verdicts[12] > 0, "nobody had to wait");
+                // Around it nothing has changed.
+                let q = rig.qps[0].q;
+                assert_eq!(rig.memory(q, va - 1, 1), [FRESH]);
+                assert_eq!(rig.memory(q, va + u64::from(len), 1), [FRESH]);
+            }
+        }
+    }
+}
+
+/// Nothing is written, nothing asked for, and the connection is over: the peer hears "remote access error".
+#[test]
+fn qp_11_a_write_that_no_key_lets_in_touches_nothing() {
+    for width in widths() {
+        let base = |q: u32| target(q) + 100;
+        let cases: [(&str, u8, i64, u32, fn(u32) -> u32); 6] = [
+            ("key", WRITE, 0, 10, |key| key ^ 1),
+            ("place", WRITE, 0, 10, |key| key ^ 1 << 8),
+            ("right", READ, 0, 10, |key| key),
+            ("first byte", WRITE, -1, 10, |key| key),
+            ("last byte", WRITE, 1, 5000, |key| key),
+            ("wrap", WRITE, i64::MAX, 10, |key| key),
+        ];
+        for (what, rights, at, len, key) in cases {
+            let mut rig = Rig::new(World { width, ..World::default() }, 1);
+            let q = rig.qps[0].q;
+            let binding = Binding { va: base(q), len: 5000, rights, ..Binding::default() };
+            let va = base(q).wrapping_add_signed(at);
+            one_write(&mut rig, binding, va, len, key);
+            assert_eq!(rig.broken(0), Some(8), "{what}");
+            assert_eq!(rig.targets, 0, "{what}");
+            let nak = rig.replies.last().map(|reply| reply.body);
+            let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteAccess), sack: None };
+            assert_eq!(nak, Some(refused), "{what}");
+        }
+    }
+}
+
+/// Pages before the one that cannot be had are written to, it is not, and the connection is over: the peer hears "remote
+/// operational error".
+#[test]
+fn qp_13_a_write_to_memory_that_cannot_be_had_is_refused() {
+    for (width, missing) in widths().into_iter().flat_map(|width| [0, 3, 20].map(|page| (width, page))) {
+        let mut rig = Rig::new(World { width, warm: 0, ..World::default() }, 1);
+        let va = target(rig.qps[0].q) + 100;
+        rig.deny(0, va + missing * PAGE);
+        one_write(&mut rig, Binding { va, len: 200_000, rights: WRITE, ..Binding::default() }, va, 100_000, |key| key);
+        assert_eq!(rig.broken(0), Some(10));
+        let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteOperation), sack: None };
+        assert_eq!(rig.replies.last().map(|reply| reply.body), Some(refused));
+        let q = rig.qps[0].q;
+        assert_eq!(rig.memory(q, va - 100 + missing * PAGE, PAGE as u32), [FRESH; PAGE as usize]);
+        assert!(missing == 0 || rig.memory(q, va, 1) != [FRESH], "what is there is written to");
+    }
+}
+
+/// WRITEs that follow each other in memory seldom wait for it: it is asked for before they come to it.
+#[test]
+fn pc_4_writes_in_order_are_read_ahead_for() {
+    const LEN: u32 = 65_536;
+    for width in widths() {
+        let mut rig = Rig::new(World { width, warm: 0, service: 2500, timeout: 20_000, ..World::default() }, 1);
+        let va = target(rig.qps[0].q);
+        let key = rig.bind(0, Binding { va, len: 64 * u64::from(LEN), rights: WRITE, ..Binding::default() });
+        let mut sent = 0;
+        rig.until(2_000_000, "the end", |rig| {
+            if sent < 64 && rig.qps[0].written.len() == sent {
+                rig.write(0, va + sent as u64 * u64::from(LEN), LEN, key, None);
+                sent = rig.qps[0].written.len();
+            }
+            sent == 64 && rig.qps[0].requester.pending() == 0
+        });
+        println!("{} waits, {} requests, cycle {}", rig.verdicts[12], rig.targets, rig.now());
+        rig.check_written(0);
+    }
+}
+
+/// A one-shot key serves one WRITE of many packets, some of them twice; the next one is refused (QP-12).
+#[test]
+fn qp_12_a_one_shot_key_lets_one_write_in() {
+    for width in widths() {
+        let world = World { width, loss: 10, twice: 20, late: 20, timeout: 4000, ..World::default() };
+        let mut rig = Rig::new(world, 5);
+        let va = target(rig.qps[0].q);
+        let key = rig.bind(0, Binding { va, len: 50_000, rights: WRITE, one_shot: true, region: 0 });
+        rig.write(0, va, 40_000, key, None);
+        rig.until(400_000, "the end", |rig| rig.qps[0].requester.pending() == 0);
+        rig.check_written(0);
+        assert_eq!(rig.broken(0), None);
+        rig.write(0, va, 10, key, None);
+        rig.until(400_000, "the end", |rig| rig.qps[0].requester.pending() == 0 && rig.broken(0).is_some());
+        assert_eq!(rig.broken(0), Some(8));
     }
 }
 
@@ -681,7 +801,7 @@ fn a_frame_with_any_bit_wrong_that_says_whose_it_is_goes_to_the_core() {
                 rig.inject(with_checksum(frame), 0);
                 rig.until(500, "the core to have it", |rig| {
                     let taken = (rig.acks_in.len(), rig.lists_in.len(), rig.verdicts);
-                    assert_eq!(taken, (0, 0, [0; 11]), "taken with bit {bit:#x} of byte {at} wrong");
+                    assert_eq!(taken, (0, 0, [0; 14]), "taken with bit {bit:#x} of byte {at} wrong");
                     rig.core.len() > before
                 });
             }

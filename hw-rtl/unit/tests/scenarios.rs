@@ -20,10 +20,11 @@ mod rx;
 mod tx;
 
 use berth_abi::status::{PAGE_FAULT, PAGE_NO_MEMORY, PAGE_OVER_BUDGET};
+use berth_protocol::memory::keys::{Binding, WRITE};
 use berth_random::{Rng, cases, mix, number};
 use berth_rtl_unit::Module;
 use pair::{Pair, Settings};
-use rx::{Rig, World, buffer};
+use rx::{Rig, World, buffer, target};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -128,7 +129,7 @@ fn what_is_sent_again_is_what_the_golden_model_sends_again() {
 
 #[test]
 fn receiving() {
-    let seen = Mutex::new([0_u64; 11]);
+    let seen = Mutex::new([0_u64; 14]);
     run("receiving", "berth_fp_rx", 120, |width, rng| {
         let faults = rng.chance(0.6);
         let percent = |rng: &mut Rng, most: u64| if faults { rng.below(most + 1) } else { 0 };
@@ -167,12 +168,28 @@ fn receiving() {
 }
 
 /// Receives of all kinds, messages of all lengths, until all are through; how packets were judged.
-fn receive(mut rig: Rig, rng: &mut Rng) -> [u64; 11] {
+fn receive(mut rig: Rig, rng: &mut Rng) -> [u64; 14] {
     let qps = rig.qps.len();
     let count = 20 + rng.below(100) as usize / qps;
     let most = 3 << rig.world.log2_mtu;
+    // Memory that the peer may write to.
+    let targets: Vec<_> = (0..if rig.world.selective { qps } else { 0 })
+        .map(|i| {
+            let (va, len) = (target(rig.qps[i].q) + rng.below(4096), 1 + rng.below(200_000));
+            (va, len, rig.bind(i, Binding { va, len, rights: WRITE, ..Binding::default() }))
+        })
+        .collect();
     rig.until(3_000_000, "the end", |rig| {
         for i in 0..qps {
+            if let Some(&(va, len, key)) = targets.get(i)
+                && rig.qps[i].written.len() < 2 * count
+                && rng.chance(0.02)
+            {
+                let at = rng.below(len);
+                let bytes = rng.below((len - at).min(2 * most) + 1) as u32;
+                let immediate = (rig.usable(i) > 0 && rng.chance(0.1)).then(|| rng.draw() as u32);
+                rig.write(i, va + at, bytes, key, immediate);
+            }
             let posted = rig.qps[i].recvs.len();
             if posted < count && rig.open(i) < 100 && rng.chance(0.02) {
                 for _ in 0..rng.between(1, 6) {
@@ -202,8 +219,11 @@ fn receive(mut rig: Rig, rng: &mut Rng) -> [u64; 11] {
                 rig.send(i, len, rng.chance(0.2));
             }
         }
-        rig.qps.iter().all(|qp| qp.recvs.len() >= count && qp.cqes.len() == qp.recvs.len())
+        rig.qps
+            .iter()
+            .all(|qp| qp.recvs.len() >= count && qp.cqes.len() == qp.recvs.len() && qp.requester.pending() == 0)
     });
+    (0..qps).for_each(|i| rig.check_written(i));
     rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
     rig.rests();
     assert!(rig.events.is_empty() && rig.core.is_empty(), "firmware had to do nothing: {:x?}", rig.events);

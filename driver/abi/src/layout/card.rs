@@ -40,6 +40,8 @@ table! {
     NUM_ASIDS = 64, 16;
     /// Entries of the translation table: one page each.
     XLT_ENTRIES = 8192, 2048;
+    /// Keys that peers can be given (QP-11).
+    NUM_KEYS = 4096, 256;
     /// Rows of the translation table. Entry `index` is entry `index % XLT_WAYS` of row `index / XLT_WAYS`.
     XLT_ROWS = 512;
     /// Entries of a row. A page has one of the first half of one row, or one of the second half of another.

@@ -215,6 +215,8 @@ pub mod recv {
             ack_every: 23 16,
             /// RNR timer, as InfiniBand codes it.
             rnr_timer: 12 8,
+            /// The peer may write to memory that it has a key for.
+            remote: 7 7,
             /// Message mode: a send fills one receive (CR-17).
             message: 6 6,
             /// The peer knows no credit lists.
@@ -226,6 +228,8 @@ pub mod recv {
         }
         /// Where completions and payload go.
         Space {
+            /// Protection domain.
+            domain: 31 16,
             /// Number of the completion queue.
             cqn: 15 8,
             /// Address space of the QP.
@@ -421,6 +425,8 @@ pub mod recv {
         KEY_RIGHT = 5;
         /// It is a one-shot key, and used up.
         KEY_USED = 6;
+        /// Its memory cannot be made resident (QP-13). The table of keys never says so.
+        KEY_FAULT = 7;
         }
     }
 
@@ -499,6 +505,8 @@ pub mod event {
         EVENT_RECEIVE_QUEUE = 0x42;
         /// A doorbell of the receive queue names an element that cannot be, and is not taken. Argument: its index.
         EVENT_RECEIVE_INDEX = 0x43;
+        /// Memory that the peer was told to wait for (PC-4) can be had now, or it is known that it never can: the peer is to try again. Argument: PSN of the first packet of an operation that waits in bits 23:0, the host's status in bits 31:24.
+        EVENT_TARGET = 0x44;
         }
     }
 
@@ -524,6 +532,12 @@ pub mod event {
         FAULT_INVALID = 6;
         /// The connection was broken before, or is not there.
         FAULT_BROKEN = 7;
+        /// Key, range or right do not match (QP-11).
+        FAULT_ACCESS = 8;
+        /// The memory is not resident, and asked for (PC-4).
+        FAULT_NOT_RESIDENT = 9;
+        /// The memory cannot be made resident (QP-13).
+        FAULT_PAGE = 10;
         }
     }
 }

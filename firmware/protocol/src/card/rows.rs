@@ -151,6 +151,7 @@ impl Qp {
         let [mac, mac_top] = mac_words(mac);
         let words = [
             recv::Mode {
+                remote: 0,
                 ack_every: FAST_ACK_EVERY,
                 rnr_timer: 0,
                 message: self.message as u32,
@@ -162,7 +163,7 @@ impl Qp {
             ip,
             mac,
             mac_top,
-            recv::Space { cqn: self.recv_cqn as u32, asid: self.asid as u32 }.word(),
+            recv::Space { domain: 0, cqn: self.recv_cqn as u32, asid: self.asid as u32 }.word(),
             self.lists.epoch,
             self.lists.peer_epoch,
             list_qkey(self.peer_epoch),

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Arrival of data packets: `rc::Responder` for SEND, in hardware. PSN window, duplicates, holes, credits, pieces in
-// order, what is in place, completions in order, acknowledgements.
+// Arrival of data packets: `rc::Responder` for SEND and WRITE, in hardware. PSN window, duplicates, holes, credits, messages
+// in order, what is in place, completions in order, acknowledgements.
+//
+// Whether a WRITE may be placed is known when it comes (`berth_fp_target`), but for a one-shot key (QP-12): it is claimed
+// here, by the first packet that is taken. Of a WRITE with immediate the last packet is taken in order only, as it uses the
+// receive whose turn it is.
 //
 // Three operations on a QP's row: a packet has come, a packet is in place, an acknowledgement is due. Each takes
 // three clocks (read; locate; decide and store), and the next begins with the third; of the same QP, it takes the row
@@ -51,6 +55,15 @@ module berth_fp_arrival #(
     input  logic [QW-1:0]              placed_q,
     input  logic [23:0]                placed_psn,
     input  logic                       placed_err,
+    // One-shot keys: an operation claims one; the answer, of our own question; it is over.
+    output logic                       claim_valid,
+    input  logic                       claim_ready,
+    output berth_card_pkg::access_t    claim,
+    input  logic                       claimed_valid,
+    input  logic [ 2:0]                claimed_refusal,
+    output logic                       over_valid,
+    input  logic                       over_ready,
+    output berth_card_pkg::key_use_t   over,
     // Payloads to be placed.
     output logic                       place_valid,
     input  logic                       place_ready,
@@ -77,7 +90,7 @@ module berth_fp_arrival #(
     output logic                       broken_valid,
     input  logic                       broken_ready,
     output logic [QW-1:0]              broken_q,
-    output logic [ 2:0]                broken_fault,
+    output logic [ 3:0]                broken_fault,
     // Pulses for the counters.
     output logic                       ev_taken,
     output logic                       ev_duplicate,
@@ -89,10 +102,11 @@ module berth_fp_arrival #(
 );
   localparam int unsigned W = 1 << WB;
   localparam int unsigned SACK = W < 128 ? W : 128;  // packets that an acknowledgement tells of
-  localparam logic [2:0] NO_FAULT = berth_row_pkg::FAULT_WRITE;  // of the packet itself
+  localparam logic [3:0] NO_FAULT = berth_row_pkg::FAULT_WRITE;  // of the packet itself
   localparam logic [1:0] NONE = 2'd0, SEQUENCE = 2'd1, RNR = 2'd2, FATAL = 2'd3;
   localparam logic [7:0] ACK_NO_COUNT = 8'h1f, NAK = 8'h60, RNR_NAK = 8'h20;
-  localparam logic [4:0] NAK_INVALID = 5'd1, NAK_OPERATION = 5'd3;
+  localparam logic [4:0] NAK_INVALID = 5'd1, NAK_ACCESS = 5'd2, NAK_OPERATION = 5'd3;
+  localparam logic [4:0] NOT_YET = 5'd0;     // the longest RNR timer: a GO ends it (PC-4)
   // Verdicts in the trace.
   localparam logic [3:0] V_PLACE = 4'd0, V_TAKEN = 4'd1, V_DUPLICATE = 4'd2, V_DROP = 4'd3;
 
@@ -108,7 +122,8 @@ module berth_fp_arrival #(
     logic [WB:0]  fol;
     logic [31:0]  credit;       // next credit that a piece uses
     logic [31:0]  complete;     // next credit to be completed
-    logic         begun;        // a piece is under way ...
+    logic         begun;        // a message is under way ...
+    logic         write;        // ... which is a WRITE ...
     logic [23:0]  index;        // ... and this many of its packets have come in order
     logic [7:0]   unacked;
     logic         ack_due;
@@ -120,13 +135,14 @@ module berth_fp_arrival #(
   } row_t;
   // The record that is kept of a packet until its turn has come.
   typedef struct packed {
-    logic        begins, ends, has_imm, solicited, ack;
+    logic        begins, ends, has_imm, solicited, ack, write, one_shot;
+    logic [31:0] key;
     logic [31:0] imm;
     logic [7:0]  credit;
     logic [23:0] index;
     logic [12:0] len;
   } record_t;
-  typedef enum logic [2:0] {IDLE, LOCATE, DECIDE, FOLLOW_READ, FOLLOW, SETTLE, DRAIN_READ, DRAIN} state_t;
+  typedef enum logic [3:0] {IDLE, LOCATE, DECIDE, FOLLOW_READ, FOLLOW, SETTLE, DRAIN_READ, DRAIN, CLAIM, CLAIMED} state_t;
   typedef enum logic [1:0] {OP_PACKET, OP_PLACED, OP_ACK, OP_CMD} op_t;
 
   state_t state_q;
@@ -243,7 +259,7 @@ module berth_fp_arrival #(
   logic live_q, order_q, old_q, beyond_q, seen_q;
   logic [WB-1:0] gap_at;
   logic gap;
-  assign oldest = row.credit - 32'(row.begun);
+  assign oldest = row.credit - 32'(row.begun && !row.write);
   berth_fp_first #(.N(W)) first_missing (
       .bits(~row.seen),
       .any(gap),
@@ -251,17 +267,19 @@ module berth_fp_arrival #(
   );
   assign run = gap ? {1'b0, gap_at} : (WB+1)'(W);
   always_comb begin
-    number = !row.selective ? (p_q.begins ? row.credit : oldest)
+    number = p_q.write ? row.credit : !row.selective ? (p_q.begins ? row.credit : oldest)
                                            : oldest + 32'(8'(p_q.credit - oldest[7:0]));
     live   = number - row.complete < ann - row.complete;
   end
 
   // ---- decide ---------------------------------------------------------------------------------
   // f: the row after this clock's step; r: what is stored.
-  logic [2:0] fault, fault_q;
+  logic [3:0] fault, fault_q;
   logic [3:0] verdict, verdict_q;
   logic follows, want_place, want_landed, want_done, want_free, want_broken, want_afr, want_close;
-  logic bad_size, more_follow, more_drain, skip_again;
+  logic bad_size, more_follow, more_drain, skip_again, want_over, want_claim, claimed_q, claim_fails_q;
+  logic begins, ends, uses, next_in_order;     // of the packet; `uses`: a receive at its end
+  logic [37:0] behind;                         // its last byte, in its message
   logic [23:0] index, mtu;
   logic [35:0] offset;
   logic [31:0] len_total, offset_q;
@@ -292,9 +310,21 @@ module berth_fp_arrival #(
     next_here   = !next_at[WB] && r_q.seen[next_at[WB-1:0]];
     index       = r_q.selective ? p_q.index : (p_q.begins || !r_q.begun) ? 24'd0 : r_q.index;
     offset      = 36'(index) << r_q.log2_mtu;
-    bad_size    = (p_q.ends ? 24'(p_q.len) > mtu : 24'(p_q.len) != mtu) || (p_q.len == '0 && !(p_q.begins && p_q.ends))
+    behind      = 38'(offset) + 38'(p_q.len);
+    begins      = p_q.write ? index == '0 : p_q.begins;
+    ends        = p_q.write ? behind == 38'(p_q.whole) : p_q.ends;
+    uses        = p_q.write && p_q.has_imm;
+    want_over   = 1'b0;
+    want_claim  = 1'b0;
+    bad_size    = p_q.write ? (ends ? 24'(p_q.len) > mtu : 24'(p_q.len) != mtu || behind > 38'(p_q.whole))
+                              || (p_q.len == '0 && p_q.whole != '0) || (p_q.has_imm && !ends)
+                  : (p_q.ends ? 24'(p_q.len) > mtu : 24'(p_q.len) != mtu) || (p_q.len == '0 && !(p_q.begins && p_q.ends))
                   || p_q.begins != (index == '0) || (!r_q.selective && !p_q.begins && !r_q.begun);
-    rec_new     = {p_q.begins, p_q.ends, p_q.has_imm, p_q.solicited, p_q.ack, p_q.imm, number_q, index, p_q.len};
+    rec_new     = {begins, ends, p_q.has_imm, p_q.solicited, p_q.ack, p_q.write, p_q.one_shot, p_q.key, p_q.imm, number_q,
+                   index, p_q.len};
+    // Messages are whole; pieces use credits in order.
+    next_in_order = begins != r_q.begun && index == (r_q.begun ? r_q.index : 24'd0) && (begins || r_q.write == p_q.write)
+                    && (p_q.write || number_q == (begins ? r_q.credit[7:0] : 8'(r_q.credit[7:0] - 8'd1)));
 
     case (state_q)
       DECIDE: begin
@@ -306,7 +336,7 @@ module berth_fp_arrival #(
               verdict   = V_DUPLICATE;
               f.ack_due = 1'b1;
             end else if (beyond_q) fault = berth_row_pkg::FAULT_OUT_OF_WINDOW;
-            else if (!order_q && !r_q.selective) begin
+            else if (!order_q && (!r_q.selective || uses)) begin
               // One NAK for a gap, and one more when the sender went back and it is still there.
               fault      = berth_row_pkg::FAULT_OUT_OF_ORDER;
               skip_again = 24'(r_q.skipped - psn_q) < 24'h800000;
@@ -317,10 +347,18 @@ module berth_fp_arrival #(
               f.skipped = psn_q;
             end else begin
               if (bad_size) fault = berth_row_pkg::FAULT_INVALID;
+              else if (p_q.write) begin
+                if (p_q.whole != '0 && (p_q.refusal != berth_row_pkg::KEY_OK || (claimed_q && claim_fails_q)))
+                  fault = p_q.refusal == berth_row_pkg::KEY_FAULT ? berth_row_pkg::FAULT_PAGE : berth_row_pkg::FAULT_ACCESS;
+                else if (p_q.whole != '0 && p_q.absent) fault = berth_row_pkg::FAULT_NOT_RESIDENT;
+                else if (uses && !live_q)
+                  fault = r_q.foreign ? berth_row_pkg::FAULT_NOT_READY : berth_row_pkg::FAULT_NO_CREDIT;
+              end
               else if (!live_q) fault = r_q.foreign ? berth_row_pkg::FAULT_NOT_READY : berth_row_pkg::FAULT_NO_CREDIT;
               else if (withdrawn) fault = berth_row_pkg::FAULT_NO_CREDIT;
               else if (37'(offset) + 37'(p_q.len) > 37'(size)) fault = berth_row_pkg::FAULT_TOO_LONG;
-              if (fault == NO_FAULT) begin
+              want_claim = fault == NO_FAULT && p_q.write && p_q.one_shot && p_q.whole != '0 && !claimed_q;
+              if (fault == NO_FAULT && !want_claim) begin
                 rec_we    = 1'b1;
                 f.seen    = r_q.seen | bit_at;
                 verdict   = p_q.len == '0 ? V_TAKEN : V_PLACE;
@@ -330,15 +368,14 @@ module berth_fp_arrival #(
                 end
                 if (order_q) begin
                   {f.refused, f.refusal, f.skipped} = {1'b0, NONE, 24'd0};
-                  // Pieces are whole and use credits in order.
-                  follows = p_q.begins != r_q.begun && index == (r_q.begun ? r_q.index : 24'd0)
-                          && number_q == (p_q.begins ? r_q.credit[7:0] : 8'(r_q.credit[7:0] - 8'd1));
+                  follows = next_in_order;
                   if (follows) begin
                     f.fol       = r_q.fol + (WB+1)'(1);
-                    f.begun     = !p_q.ends;
-                    f.index     = p_q.ends ? '0 : index + 24'd1;
-                    want_landed = p_q.begins;
-                    if (p_q.begins) f.credit = r_q.credit + 32'd1;
+                    f.begun     = !ends;
+                    f.write     = !ends && p_q.write;
+                    f.index     = ends ? '0 : index + 24'd1;
+                    want_landed = p_q.write ? uses : begins;
+                    if (want_landed) f.credit = r_q.credit + 32'd1;
                     more_follow = next_here;
                   end else begin
                     fault   = berth_row_pkg::FAULT_INVALID;
@@ -348,15 +385,20 @@ module berth_fp_arrival #(
                 end
                 want_place = verdict == V_PLACE && !more_follow;
                 more_drain = verdict == V_TAKEN && order_q && at_q == '0 && !more_follow;
-              end else if (order_q) begin
-                if (fault == berth_row_pkg::FAULT_NOT_READY) begin
-                  {f.refused, f.refusal, f.refusal_code} = {1'b1, RNR, r_q.rnr};
-                  f.skipped = r_q.placed + 24'(run_q);
-                end else
-                  {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, fault == berth_row_pkg::FAULT_NO_CREDIT ? NAK_OPERATION : NAK_INVALID};
+              end else if (order_q && !want_claim) begin
+                case (fault)
+                  berth_row_pkg::FAULT_NOT_READY, berth_row_pkg::FAULT_NOT_RESIDENT: begin
+                    {f.refused, f.refusal} = {1'b1, RNR};
+                    f.refusal_code = fault == berth_row_pkg::FAULT_NOT_READY ? r_q.rnr : NOT_YET;
+                    f.skipped = r_q.placed + 24'(run_q);
+                  end
+                  berth_row_pkg::FAULT_NO_CREDIT, berth_row_pkg::FAULT_PAGE: {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_OPERATION};
+                  berth_row_pkg::FAULT_ACCESS:    {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_ACCESS};
+                  default:                        {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_INVALID};
+                endcase
               end
             end
-            want_free = verdict != V_PLACE && !more_follow;
+            want_free = verdict != V_PLACE && !more_follow && !want_claim;
           end
           OP_PLACED: begin
             verdict   = {3'd0, err_q};
@@ -407,13 +449,16 @@ module berth_fp_arrival #(
       end
       FOLLOW: begin
         if (rec.begins != r_q.begun && rec.index == (r_q.begun ? r_q.index : 24'd0)
-            && rec.credit == (rec.begins ? r_q.credit[7:0] : 8'(r_q.credit[7:0] - 8'd1))) begin
+            && (rec.begins || r_q.write == rec.write)
+            && (rec.write || rec.credit == (rec.begins ? r_q.credit[7:0] : 8'(r_q.credit[7:0] - 8'd1)))) begin
           follows     = 1'b1;
           f.fol       = r_q.fol + (WB+1)'(1);
           f.begun     = !rec.ends;
+          f.write     = !rec.ends && rec.write;
           f.index     = rec.ends ? '0 : rec.index + 24'd1;
-          want_landed = rec.begins;
-          if (rec.begins) f.credit = r_q.credit + 32'd1;
+          // The last packet of a WRITE that uses a receive is never taken ahead of its turn.
+          want_landed = !rec.write && rec.begins;
+          if (want_landed) f.credit = r_q.credit + 32'd1;
           more_follow = next_here;
         end else begin
           {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_INVALID};
@@ -437,11 +482,10 @@ module berth_fp_arrival #(
       f.in_place = f.in_place >> 1;
       if (r_q.unacked != '1) f.unacked = r_q.unacked + 8'd1;
       if (d.ack) f.ack_due = 1'b1;
-      want_done = d.ends;
-      if (d.ends) begin
-        f.msn      = r_q.msn + 24'd1;
-        f.complete = r_q.complete + 32'd1;
-      end
+      want_done = d.ends && (!d.write || d.has_imm);
+      want_over = d.ends && d.one_shot;
+      if (d.ends) f.msn = r_q.msn + 24'd1;
+      if (want_done) f.complete = r_q.complete + 32'd1;
       more_drain = f.in_place[0] && f.fol != '0;
     end
     len_total   = 32'(36'(d.index) << r_q.log2_mtu) + 32'(d.len);
@@ -449,7 +493,7 @@ module berth_fp_arrival #(
   end
 
   assign go = (!want_place || place_ready) && (!want_landed || landed_ready) && (!(want_done || want_close) || done_ready)
-           && (!want_broken || broken_ready);
+           && (!want_broken || broken_ready) && (!want_over || over_ready);
   assign place_valid  = want_place && go;
   assign place_q       = q_q;
   assign place.psn     = p_q.psn;
@@ -459,7 +503,24 @@ module berth_fp_arrival #(
   assign place.asid    = p_q.asid;
   assign place.sge     = ring_sge;
   assign place.sges    = ring_sges;
-  assign place.offset  = state_q == SETTLE ? offset_q : offset[31:0];
+  assign place.offset  = p_q.write ? '0 : state_q == SETTLE ? offset_q : offset[31:0];
+  assign place.write   = p_q.write;
+  assign place.va      = p_q.va + 64'(state_q == SETTLE ? offset_q : offset[31:0]);
+  assign over_valid    = want_over && go;
+  assign over.qpn      = 16'(q_q);
+  assign over.key      = d.key;
+  assign over.psn      = r_q.placed - d.index;
+  assign claim_valid   = state_q == CLAIM;
+  assign claim.claim   = 1'b1;
+  assign claim.again   = 1'b0;
+  assign claim.right   = berth_card_pkg::RIGHT_BIT_WRITE;
+  assign claim.qpn     = 16'(q_q);
+  assign claim.domain  = p_q.domain;
+  assign claim.key     = p_q.key;
+  assign claim.va      = p_q.va;
+  assign claim.len     = p_q.whole;
+  assign claim.psn     = p_q.psn - index;
+  assign claim.packets = 24'((p_q.whole - 32'd1) >> r_q.log2_mtu) + 24'd1;
   assign ar_free_valid = want_free && go;
   assign ar_free_place = p_q.frame;
   assign landed_valid = want_landed && go;
@@ -472,6 +533,7 @@ module berth_fp_arrival #(
   assign done.has_imm   = d.has_imm;
   assign done.imm       = d.imm;
   assign done.solicited = d.solicited;
+  assign done.write     = d.write;
   assign broken_valid = want_broken && go;
   assign broken_q     = q_q;
   assign broken_fault = op_q == OP_PLACED || (state_q == DECIDE && fault == berth_row_pkg::FAULT_NO_CREDIT && live_q) ? NO_FAULT
@@ -481,7 +543,7 @@ module berth_fp_arrival #(
   always_comb begin
     finish = 1'b0;
     case (state_q)
-      DECIDE:  finish = go && !more_follow && !more_drain;
+      DECIDE:  finish = go && !more_follow && !more_drain && !want_claim;
       SETTLE, DRAIN: finish = go && !more_drain;
       default: ;
     endcase
@@ -492,6 +554,7 @@ module berth_fp_arrival #(
   always_ff @(posedge clk) begin
     case (state_q)
       LOCATE: begin
+        claimed_q <= 1'b0;
         state_q  <= DECIDE;
         r_q      <= row;
         at_q     <= psn_q - row.placed;
@@ -514,6 +577,14 @@ module berth_fp_arrival #(
         walk_q    <= next_at;
         r_q       <= f;
         if (more_follow || more_drain) state_q <= more_follow ? FOLLOW_READ : DRAIN_READ;
+        if (want_claim) state_q <= CLAIM;
+      end
+      CLAIM: if (claim_ready) state_q <= CLAIMED;
+      CLAIMED:
+      if (claimed_valid) begin
+        claimed_q     <= 1'b1;
+        claim_fails_q <= claimed_refusal != berth_row_pkg::KEY_OK;
+        state_q       <= DECIDE;
       end
       FOLLOW_READ: state_q <= FOLLOW;
       FOLLOW:
@@ -551,7 +622,9 @@ module berth_fp_arrival #(
 
   // ---- acknowledgements ----------------------------------------------------------------------------
   logic ready_now, old_news;
-  assign ready_now = finish && ((f.ended && !f.closed && f.writing == '0) || f.refusal == FATAL || (f.refusal != NONE && f.fol == '0)
+  // A question changes nothing, also of a QP that never was.
+  wire asks = op_q == OP_CMD && cmd_op_q == berth_row_pkg::STEP_ASK;
+  assign ready_now = finish && !asks && ((f.ended && !f.closed && f.writing == '0) || f.refusal == FATAL || (f.refusal != NONE && f.fol == '0)
                    || (!f.broken && (f.ack_due || f.unacked >= f.ack_every))) && f.on;
   assign old_news  = op_q == OP_PACKET && state_q == DECIDE && verdict == V_DUPLICATE;
   // A duplicate says that an acknowledgement may have been lost, and one acknowledgement makes up for all. So the card
@@ -632,13 +705,14 @@ module berth_fp_arrival #(
   assign ev_out_of_order = packet_over && state_q == DECIDE && fault == berth_row_pkg::FAULT_OUT_OF_ORDER;
   assign ev_dropped      = packet_over && verdict == V_DROP && fault != berth_row_pkg::FAULT_OUT_OF_ORDER;
   assign trace_valid        = finish;
-  assign trace_word         = {2'd0, op_q, verdict, 1'b0, state_q == DECIDE ? fault : fault_q, 16'(q_q), 3'd0, credits_q, err_q,
+  assign trace_word         = {2'd0, op_q, verdict, state_q == DECIDE ? fault : fault_q, 16'(q_q), 3'd0, credits_q, err_q,
                            psn_q};
 
-  wire unused = &{1'b0, ring, d};
+  wire unused = &{1'b0, ring, d, p_q};
 
-  // Every packet that is in place has come; nothing is stored behind the window.
+  // Every packet that is in place has come; nothing is stored behind the window. A command may be of a QP that never was.
   always_ff @(posedge clk)
-    if (!rst && row_we) assert ((f.in_place & ~f.seen) == '0 && f.complete - f.credit - 32'd1 > 32'h7fff_ffff);
+    if (!rst && row_we && op_q != OP_CMD)
+      assert ((f.in_place & ~f.seen) == '0 && f.complete - f.credit - 32'd1 > 32'h7fff_ffff);
 
 endmodule

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Frames from the MAC, by what they are for: good SENDs of a connected fast QP go to arrival, good ACKs and credit lists
-// to the transmit half, all others to the core, which judges them itself.
+// Frames from the MAC, by what they are for: good SENDs and WRITEs of a connected fast QP go on to arrival, good ACKs and
+// credit lists to the transmit half, all others to the core, which judges them itself. WRITEs are those between Berth cards,
+// each with the RETH of the whole message.
 //
 // Two stages, one frame per cycle: fields and the row of the QP; judgement. A frame waits only for its own way out.
 module berth_fp_frame_in #(
@@ -27,7 +28,7 @@ module berth_fp_frame_in #(
     output logic                     rf_ready,
     input  berth_card_pkg::frame_t   rf,
     input  logic [8*96-1:0]          rf_hdr,
-    // SENDs.
+    // SENDs and WRITEs.
     output logic                     item_valid,
     input  logic                     item_ready,
     output logic [QW-1:0]            item_q,
@@ -59,6 +60,9 @@ module berth_fp_frame_in #(
   localparam logic [7:0] SEND_LAST_IMM = berth_regs_pkg::BTH_SEND_LAST_IMM[7:0];
   localparam logic [7:0] SEND_ONLY = berth_regs_pkg::BTH_SEND_ONLY[7:0];
   localparam logic [7:0] SEND_ONLY_IMM = berth_regs_pkg::BTH_SEND_ONLY_IMM[7:0];
+  localparam logic [7:0] WRITE_ONLY = berth_regs_pkg::BTH_WRITE_ONLY[7:0];
+  localparam logic [7:0] WRITE_ONLY_IMM = berth_regs_pkg::BTH_WRITE_ONLY_IMM[7:0];
+  localparam int unsigned RETH_BYTES = 16;
   localparam logic [7:0] ACKNOWLEDGE = berth_regs_pkg::BTH_ACKNOWLEDGE[7:0];
   localparam logic [7:0] SELECTIVE_ACKNOWLEDGE = berth_regs_pkg::BTH_SELECTIVE_ACKNOWLEDGE[7:0];
   localparam logic [7:0] UD_SEND_ONLY = berth_regs_pkg::BTH_UD_SEND_ONLY[7:0];
@@ -79,7 +83,7 @@ module berth_fp_frame_in #(
   endfunction
 
   // ---- 1: fields that need no row -------------------------------------------------------
-  logic roce, a_list, send, an_ack;
+  logic roce, a_list, send, write, an_ack;
   logic [7:0] opcode;
   logic [15:0] ip_len;
   logic [19:0] sum;
@@ -87,6 +91,7 @@ module berth_fp_frame_in #(
   assign opcode = b8(rf_hdr, AT_BTH);
   assign ip_len = b16(rf_hdr, 16);
   assign send   = opcode <= SEND_ONLY_IMM;
+  assign write  = opcode == WRITE_ONLY || opcode == WRITE_ONLY_IMM;
   assign an_ack = opcode == ACKNOWLEDGE || opcode == SELECTIVE_ACKNOWLEDGE;
   assign a_list = opcode == UD_SEND_ONLY;
   // A list's QP is named by its record.
@@ -102,7 +107,7 @@ module berth_fp_frame_in #(
         && (qpn < 24'(QPS)) && (!a_list || {b8(rf_hdr, 47), b16(rf_hdr, 48)} == 24'(berth_regs_pkg::CONTROL_QPN));
   end
 
-  logic v1_q, roce_q, send_q, ack_q1, list_q1, imm_q, step;
+  logic v1_q, roce_q, send_q, write_q, ack_q1, list_q1, imm_q, step;
   logic [QW-1:0] q_q;
   berth_card_pkg::frame_t frame_q;
   logic [8*96-1:0] h_q;
@@ -128,9 +133,10 @@ module berth_fp_frame_in #(
     if (rf_valid && rf_ready) begin
       roce_q  <= roce;
       send_q  <= send;
+      write_q <= write;
       ack_q1  <= an_ack;
       list_q1 <= a_list;
-      imm_q   <= opcode == SEND_LAST_IMM || opcode == SEND_ONLY_IMM;
+      imm_q   <= opcode == SEND_LAST_IMM || opcode == SEND_ONLY_IMM || opcode == WRITE_ONLY_IMM;
       q_q     <= qpn[QW-1:0];
       frame_q <= rf;
       h_q     <= rf_hdr;
@@ -145,19 +151,21 @@ module berth_fp_frame_in #(
   logic [7:0] op;
   logic [15:0] words;
   logic begins, ends;
-  logic [31:0] imm, placement;
+  logic [31:0] imm, placement, whole;
   always_comb begin
     op   = b8(h_q, AT_BTH);
     pad  = h_q[8*(AT_BTH+1)+4+:2];
     mine = roce_q && peer.on && {b16(h_q, 6), b32(h_q, 8)} == peer.mac && b32(h_q, 26) == peer.ip;
     ext  = '0;
-    if (send_q) ext = 13'(imm_q ? 4 : 0) + 13'(peer.selective ? PLACEMENT_BYTES : 0);
+    if (send_q || write_q)
+      ext = 13'(write_q ? RETH_BYTES : 0) + 13'(imm_q ? 4 : 0) + 13'(peer.selective ? PLACEMENT_BYTES : 0);
     if (ack_q1) ext = 13'd4;
     if (list_q1) ext = 13'd8;
     body    = frame_q.len - LEAST - ext - 13'(pad);
     // what a frame carries is a multiple of 4 bytes, with its padding
     mine    = mine && frame_q.len >= LEAST + ext + 13'(pad) && 2'(frame_q.len - LEAST - ext) == 2'd0;
-    is_send = mine && send_q && (!peer.selective || placement[8]);
+    is_send = mine && (send_q || (write_q && peer.remote && peer.selective && !whole[31]))
+           && (!peer.selective || placement[8]);
     is_ack  = mine && ack_q1 && pad == '0
            && (op == ACKNOWLEDGE ? body == '0 : peer.selective && body == 13'(SACK_BYTES));
     words   = {8'd0, h_q[8*(AT_RECORD+1)+:8]};
@@ -169,8 +177,10 @@ module berth_fp_frame_in #(
 
   assign begins    = op == SEND_FIRST || op == SEND_ONLY || op == SEND_ONLY_IMM;
   assign ends      = op != SEND_FIRST && op != SEND_MIDDLE;
-  assign imm       = b32(h_q, AT_EXT);
-  assign placement = imm_q ? b32(h_q, AT_EXT + 4) : b32(h_q, AT_EXT);
+  assign imm       = write_q ? b32(h_q, AT_EXT + RETH_BYTES) : b32(h_q, AT_EXT);
+  assign placement = write_q ? (imm_q ? b32(h_q, AT_EXT + RETH_BYTES + 4) : b32(h_q, AT_EXT + RETH_BYTES))
+                   : imm_q ? b32(h_q, AT_EXT + 4) : b32(h_q, AT_EXT);
+  assign whole     = b32(h_q, AT_EXT + 12);
 
   assign item_valid   = v1_q && is_send;
   assign item_q         = q_q;
@@ -187,6 +197,15 @@ module berth_fp_frame_in #(
   assign item.payload   = frame_q.place + 18'(AT_EXT) + 18'(ext);
   assign item.frame     = frame_q.place;
   assign item.asid      = peer.asid;
+  assign item.write     = write_q;
+  assign item.va        = {b32(h_q, AT_EXT), b32(h_q, AT_EXT + 4)};
+  assign item.key       = b32(h_q, AT_EXT + 8);
+  assign item.whole     = whole;
+  assign item.log2_mtu  = peer.log2_mtu;
+  assign item.domain    = peer.domain;
+  assign item.refusal   = berth_row_pkg::KEY_OK;
+  assign item.one_shot  = 1'b0;
+  assign item.absent    = 1'b0;
   assign ack_valid    = v1_q && is_ack;
   assign ack_q        = q_q;
   assign ack.psn      = {b8(h_q, 51), b16(h_q, 52)};

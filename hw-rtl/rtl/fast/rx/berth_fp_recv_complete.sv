@@ -59,6 +59,7 @@ module berth_fp_recv_complete #(
     output berth_card_pkg::given_t      given          // of `freed_q`
 );
   localparam logic [7:0] OP_RECV = berth_regs_pkg::OP_RECV[7:0];
+  localparam logic [7:0] OP_WRITE = berth_regs_pkg::OP_WRITE[7:0];   // a WRITE has used the receive, which is empty
 
   typedef enum logic [2:0] {IDLE, WRITE, READ, RELEASE, STORE, CMD} state_t;
 
@@ -175,7 +176,7 @@ module berth_fp_recv_complete #(
   logic [1:0] hollow_before, of_this;
   always_comb begin
     of_this = 2'd0;
-    for (int unsigned n = 1; n < 4; n++) if (d_q.len <= given_q >> n) of_this = 2'(n);
+    for (int unsigned n = 1; n < 4; n++) if (d_q.write || d_q.len <= given_q >> n) of_this = 2'(n);
     given.hollow = hollow_before;
     if (state_q == CMD) given.hollow = '0;
     else if (!local_q && given_q != '0) begin
@@ -236,7 +237,8 @@ module berth_fp_recv_complete #(
           if (local_q)
             fcq.words <= {64'd0, 16'd0, OP_RECV, l_q.status, 32'(q_q), 32'd0, l_q.wr_id};
           else
-            fcq.words <= {d_q.credit, d_q.has_imm ? d_q.imm : 32'd0, 14'd0, d_q.has_imm, d_q.solicited, OP_RECV, 8'd0,
+            fcq.words <= {d_q.credit, d_q.has_imm ? d_q.imm : 32'd0, 14'd0, d_q.has_imm, d_q.solicited,
+                         d_q.write ? OP_WRITE : OP_RECV, 8'd0,
                          32'(q_q), d_q.len, wr_id};
         end
         sge_q    <= first;

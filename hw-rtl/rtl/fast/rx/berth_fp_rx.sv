@@ -2,9 +2,9 @@
 // The receiving half of the fast path: frames from the MAC to receives, completions and acknowledgements; receive
 // queues to grants and credit lists. docs/internals/receiving.md has the whole picture.
 //
-//   frame ─► frame_in ─► arrival ─► scatter ─► (payload writes)   doorbell ─► recv_wqe ─► grant ─► builder ─► lists
-//                │         ▲  │        │                                          ▲         ▲        ▲
-//                ▼         │  │        │ written                             room │         │ pages  │ landed
+//   frame ─► frame_in ─► target ─► arrival ─► scatter ─► (payload writes)
+//                │         │ keys,  ▲  │        │
+//                ▼         ▼ pages  │  │        │ written      doorbell ─► recv_wqe ─► grant ─► builder ─► lists
 //          ACKs, lists,    └──┼────────┘                                     recv_complete ─┘        │
 //          frames for the     ├──► recv_complete (completion, release)                               │
 //          core               └──► acknowledgements, landed ─────────────────────────────────────────┘
@@ -20,6 +20,8 @@ module berth_fp_rx #(
     parameter int unsigned QPS = 64,
     // log2 of the packets that are taken ahead of the oldest that is not in place.
     parameter int unsigned WB = 8,
+    // Keys, a power of two.
+    parameter int unsigned KEYS = berth_regs_pkg::NUM_KEYS,
     parameter int unsigned QW = $clog2(QPS)
 ) (
     input  logic                          clk,
@@ -114,7 +116,8 @@ module berth_fp_rx #(
 
   // ---- configuration -------------------------------------------------------------------- A command is a few steps,
   // each of which goes to some of the engines.
-  typedef enum logic [2:0] {C_IDLE, C_STEP, C_RUN, C_REST, C_BELL, C_ROW, C_PASS, C_WALK} cfg_t;
+  // Of a key that is stored, accesses that were let in by the old one are awaited.
+  typedef enum logic [3:0] {C_IDLE, C_STEP, C_RUN, C_REST, C_BELL, C_ROW, C_PASS, C_WALK, C_KEY, C_LOADED, C_TARGET, C_FENCE} cfg_t;
   cfg_t c_state_q;
   logic [31:0] stage[32];
   localparam logic [4:0] S_AGAIN = berth_row_pkg::RECV_AGAIN[4:0];
@@ -122,6 +125,7 @@ module berth_fp_rx #(
   localparam logic [4:0] S_EPOCH = berth_row_pkg::RECV_EPOCH[4:0];
   localparam logic [4:0] S_FIRST = berth_row_pkg::RECV_FIRST[4:0];
   localparam logic [4:0] S_IP = berth_row_pkg::RECV_IP[4:0];
+  localparam logic [4:0] S_KEY = berth_row_pkg::RECV_KEY[4:0];
   localparam logic [4:0] S_LISTS = berth_row_pkg::RECV_LISTS[4:0];
   localparam logic [4:0] S_MAC = berth_row_pkg::RECV_MAC[4:0];
   localparam logic [4:0] S_MODE = berth_row_pkg::RECV_MODE[4:0];
@@ -148,6 +152,11 @@ module berth_fp_rx #(
   logic [31:0] own_ip_q;
   logic [QW-1:0] c_q;
   logic [7:0] command_q, status_q;
+  logic [15:0] key_place_q;
+  logic key_ready, target_fence, target_fenced;
+  berth_card_pkg::key_t key_staged, key_loaded;
+  assign target_fence = c_state_q == C_KEY && key_ready && command_q == berth_row_pkg::RECV_CMD_KEY_STORE;
+  always_comb for (int unsigned i = 0; i < 8; i++) key_staged[32*i+:32] = stage[S_KEY+5'(i)];
   logic [5:0] word_q6;
   logic [4:0] todo_q, c_ready;     // arrival, recv_complete, recv_wqe, grant, builder
   logic [3:0] c_op_q;
@@ -222,9 +231,12 @@ module berth_fp_rx #(
           fc_rdata <= fc.word[5] ? 32'd0 : stage[fc.word[4:0]];
           command_q <= command.opcode;
           status_q  <= command.argument[7:0];
+          key_place_q <= command.argument[15:0];
           if (fc.we && fc.word == berth_row_pkg::RECV_COMMAND)
             // First of all, arriving frames go elsewhere.
-            c_state_q <= command.opcode == berth_row_pkg::RECV_CMD_END ? C_ROW : C_STEP;
+            c_state_q <= command.opcode == berth_row_pkg::RECV_CMD_END ? C_ROW
+                       : command.opcode == berth_row_pkg::RECV_CMD_KEY_STORE || command.opcode == berth_row_pkg::RECV_CMD_KEY_LOAD ? C_KEY
+                       : C_STEP;
           else if (!fc.we && fc.word >= berth_row_pkg::RECV_HELD && fc.word <= berth_row_pkg::RECV_HEARD) begin
             command_q <= READ;
             c_state_q <= C_STEP;
@@ -287,6 +299,28 @@ module berth_fp_rx #(
           c_state_q <= C_IDLE;
         end
       end
+      C_KEY: begin
+        rest_q <= 3'd2;
+        if (key_ready) c_state_q <= command_q == berth_row_pkg::RECV_CMD_KEY_STORE ? C_TARGET : C_LOADED;
+      end
+      C_LOADED: begin
+        rest_q <= rest_q - 3'd1;
+        if (rest_q == '0) begin
+          for (int unsigned i = 0; i < 8; i++) stage[S_KEY+5'(i)] <= key_loaded[32*i+:32];
+          fc_ack   <= 1'b1;
+          c_state_q <= C_IDLE;
+        end
+      end
+      C_TARGET:
+      if (target_fenced) begin
+        {fence_q, todo_q[0], c_op_q} <= {1'b1, 1'b1, berth_row_pkg::STEP_ASK};
+        c_state_q <= C_FENCE;
+      end
+      C_FENCE:
+      if (fenced) begin
+        fc_ack   <= 1'b1;
+        c_state_q <= C_IDLE;
+      end
       default:
       if (!walk_busy) begin
         fc_ack   <= 1'b1;
@@ -323,15 +357,18 @@ module berth_fp_rx #(
 
   // ---- frames ----------------------------------------------------------------------------
   logic parse_passed;
-  logic item_valid, item_ready, in_free_valid, list_valid, list_ready, ls_valid, ls_pop;
-  berth_card_pkg::arrival_t item;
+  logic item_valid, item_ready, in_valid, in_ready, in_free_valid, list_valid, list_ready, ls_valid, ls_pop;
+  berth_card_pkg::arrival_t item, in;
   logic [17:0] in_free_place;
-  logic [QW-1:0] item_q, list_q, ls_q;
+  logic [QW-1:0] item_q, in_q, list_q, ls_q;
   berth_card_pkg::list_in_t list, ls;
   berth_card_pkg::peer_t row;
   assign row.on        = command_q == berth_row_pkg::RECV_CMD_START || command_q == berth_row_pkg::RECV_CMD_ON;
   assign row.selective = c_mode.selective;
+  assign row.remote    = c_mode.remote;
+  assign row.log2_mtu  = c_mode.log2_mtu;
   assign row.asid      = c_space.asid;
+  assign row.domain    = c_space.domain;
   assign row.mac       = {stage[S_MAC+1][15:0], stage[S_MAC]};
   assign row.ip        = stage[S_IP];
   assign row.epoch     = stage[S_EPOCH];
@@ -355,10 +392,10 @@ module berth_fp_rx #(
       .rf_ready,
       .rf,
       .rf_hdr,
-      .item_valid,
-      .item_ready,
-      .item_q,
-      .item,
+      .item_valid(in_valid),
+      .item_ready(in_ready),
+      .item_q(in_q),
+      .item(in),
       .ack_valid,
       .ack_ready,
       .ack_q,
@@ -372,6 +409,80 @@ module berth_fp_rx #(
       .cf_valid,
       .cf_ready,
       .cf
+  );
+
+  // ---- keys, and memory that peers write to --------------------------------------------------
+  logic ask_valid, ask_ready, claim_valid, claim_ready, key_told_valid, over_valid, over_ready, told_claim_q;
+  berth_card_pkg::access_t ask, claim;
+  berth_card_pkg::admission_t key_told;
+  berth_card_pkg::key_use_t over;
+  logic grant_xr_ready, target_xr_ready, grant_stray, target_stray, stray_q;
+  wire qp_starts = c_state_q == C_IDLE && fc_req && fc.we && fc.word == berth_row_pkg::RECV_COMMAND
+                && command.opcode == berth_row_pkg::RECV_CMD_START;
+  logic keys_ready, tg_busy, hold_valid, hold_ready, came_valid;
+  logic [QW-1:0] came_q;
+  logic [23:0] came_psn;
+  logic [7:0] came_status;
+  berth_card_pkg::range_ask_t hold;
+  assign claim_ready = keys_ready;
+  assign ask_ready   = keys_ready && !claim_valid;
+  always_ff @(posedge clk) if (keys_ready) told_claim_q <= claim_valid;
+  berth_fp_keys #(
+      .KEYS(KEYS)
+  ) keys (
+      .clk,
+      .rst,
+      .cmd_valid(c_state_q == C_KEY),
+      .cmd_ready(key_ready),
+      .cmd_store(command_q == berth_row_pkg::RECV_CMD_KEY_STORE),
+      .cmd_place(key_place_q),
+      .cmd(key_staged),
+      .loaded(key_loaded),
+      .over_valid,
+      .over_ready,
+      .over,
+      .ask_valid(claim_valid || ask_valid),
+      .ask_ready(keys_ready),
+      .ask(claim_valid ? claim : ask),
+      .told_valid(key_told_valid),
+      .told(key_told)
+  );
+  berth_fp_target #(
+      .QPS(QPS)
+  ) target (
+      .clk,
+      .rst,
+      .busy(tg_busy),
+      .in_valid,
+      .in_ready,
+      .in_q,
+      .in,
+      .item_valid,
+      .item_ready,
+      .item_q,
+      .item,
+      .ask_valid,
+      .ask_ready,
+      .ask,
+      .told_valid(key_told_valid && !told_claim_q),
+      .told(key_told),
+      .hold_valid,
+      .hold_ready,
+      .hold,
+      .xr_valid(xr_valid && xr.tag[15]),
+      .xr_ready(target_xr_ready),
+      .xr,
+      .free_valid(rfree_valid),
+      .free_place(rfree_addr),
+      .came_valid,
+      .came_q,
+      .came_psn,
+      .came_status,
+      .ev_stray(target_stray),
+      .start(qp_starts),
+      .start_q(fc.qpn[QW-1:0]),
+      .fence(target_fence),
+      .fenced(target_fenced)
   );
 
   // ---- lists that come: the sizes are read from the frame's copy ------------------------------
@@ -447,7 +558,7 @@ module berth_fp_rx #(
   berth_card_pkg::received_t done;
   logic quiet_valid, quiet_ready;
   logic [QW-1:0] quiet_q;
-  logic [2:0] broken_fault;
+  logic [3:0] broken_fault;
   logic ar_busy, pl_busy, dn_busy, rq_busy, gr_busy, bd_busy, pl_free_valid;
   berth_card_pkg::arrival_step_t arrival_cmd;
   assign arrival_cmd.op        = c_op_q;
@@ -486,6 +597,14 @@ module berth_fp_rx #(
       .placed_q,
       .placed_psn,
       .placed_err,
+      .claim_valid,
+      .claim_ready,
+      .claim,
+      .claimed_valid(key_told_valid && told_claim_q),
+      .claimed_refusal(key_told.refusal),
+      .over_valid,
+      .over_ready,
+      .over,
       .place_valid,
       .place_ready,
       .place_q,
@@ -750,8 +869,8 @@ module berth_fp_rx #(
       .acq_valid,
       .acq_ready,
       .acq,
-      .xr_valid,
-      .xr_ready,
+      .xr_valid(xr_valid && !xr.tag[15]),
+      .xr_ready(grant_xr_ready),
       .xr,
       .ring_we,
       .ring_q,
@@ -767,7 +886,7 @@ module berth_fp_rx #(
       .aside,
       .ev_hit(ev.hit),
       .ev_miss(ev.miss),
-      .ev_stray(ev.stray)
+      .ev_stray(grant_stray)
   );
 
   berth_card_pkg::builder_step_t builder_cmd;
@@ -823,20 +942,28 @@ module berth_fp_rx #(
       .swept_at
   );
 
-  // ---- acquisitions and releases take turns -----------------------------------------------------
-  logic last_rel_q, pick_rel;
-  assign pick_rel  = rel_valid && (!acq_valid || !last_rel_q);
-  assign rel_ready = (!xa_valid || xa_ready) && pick_rel;
-  assign acq_ready = (!xa_valid || xa_ready) && !pick_rel;
+  // ---- acquisitions and releases take turns: those of receives, and with these those of packets -------
+  logic last_rel_q, pick_rel, last_hold_q, pick_hold;
+  assign xr_ready   = xr.tag[15] ? target_xr_ready : grant_xr_ready;
+  assign pick_hold  = hold_valid && (!(rel_valid || acq_valid) || !last_hold_q);
+  assign pick_rel   = rel_valid && (!acq_valid || !last_rel_q);
+  assign hold_ready = (!xa_valid || xa_ready) && pick_hold;
+  assign rel_ready  = (!xa_valid || xa_ready) && !pick_hold && pick_rel;
+  assign acq_ready  = (!xa_valid || xa_ready) && !pick_hold && !pick_rel;
+  // One of each at once is counted one after the other.
+  assign ev.stray = grant_stray || stray_q;
+  always_ff @(posedge clk) stray_q <= !rst && (target_stray || (stray_q && grant_stray));
   always_ff @(posedge clk) begin
     if (!xa_valid || xa_ready) begin
-      xa_valid   <= rel_valid || acq_valid;
-      xa         <= pick_rel ? rel : acq;
-      last_rel_q <= pick_rel;
+      xa_valid    <= rel_valid || acq_valid || hold_valid;
+      xa          <= pick_hold ? hold : pick_rel ? rel : acq;
+      last_hold_q <= pick_hold;
+      if (!pick_hold) last_rel_q <= pick_rel;
     end
     if (rst) begin
-      xa_valid   <= 1'b0;
-      last_rel_q <= 1'b0;
+      xa_valid    <= 1'b0;
+      last_rel_q  <= 1'b0;
+      last_hold_q <= 1'b0;
     end
   end
 
@@ -873,23 +1000,23 @@ module berth_fp_rx #(
   assign rfree_valid = free_valid != '0;
 
   // ---- exceptions -----------------------------------------------------------------------------------
-  // A broken connection; a receive queue that cannot be read, or a doorbell that cannot be.
-  localparam int unsigned FE_W = 17;
+  // A broken connection; a receive queue that cannot be read, or a doorbell that cannot be; memory that has come.
+  localparam int unsigned FE_W = 32;
   logic fe_busy;
-  logic [1:0] fe_source;
+  logic [2:0] fe_source;
   logic [QW-1:0] fe_q;
   logic [FE_W-1:0] fe_what;
   berth_fp_events #(
       .QPS(QPS),
-      .SOURCES(2),
+      .SOURCES(3),
       .W(FE_W)
   ) events (
       .clk,
       .rst,
-      .put({lost_valid, broken_valid}),
-      .put_q({lost_q, broken_q}),
-      .put_word({lost_index, lost_pi, FE_W'(broken_fault)}),
-      .clear(c_state_q == C_IDLE && fc_req && fc.we && fc.word == berth_row_pkg::RECV_COMMAND && command.opcode == berth_row_pkg::RECV_CMD_START),
+      .put({came_valid, lost_valid, broken_valid}),
+      .put_q({came_q, lost_q, broken_q}),
+      .put_word({came_status, came_psn, FE_W'({lost_index, lost_pi}), FE_W'(broken_fault)}),
+      .clear(qp_starts),
       .clear_q(fc.qpn[QW-1:0]),
       .valid(fe_valid),
       .ready(fe_ready),
@@ -898,11 +1025,11 @@ module berth_fp_rx #(
       .word(fe_what),
       .busy(fe_busy)
   );
-  assign fe.code     = fe_source[0] ? berth_row_pkg::EVENT_BROKEN : fe_source[1] && fe_what[16] ? berth_row_pkg::EVENT_RECEIVE_INDEX : berth_row_pkg::EVENT_RECEIVE_QUEUE;
+  assign fe.code     = fe_source[0] ? berth_row_pkg::EVENT_BROKEN : fe_source[2] ? berth_row_pkg::EVENT_TARGET : fe_source[1] && fe_what[16] ? berth_row_pkg::EVENT_RECEIVE_INDEX : berth_row_pkg::EVENT_RECEIVE_QUEUE;
   assign fe.qpn      = 16'(fe_q);
-  assign fe.argument = {24'd0, fe_what[15:0]};
+  assign fe.argument = fe_source[2] ? {8'd0, fe_what} : {24'd0, fe_what[15:0]};
 
-  assign busy = rf_valid || ls_valid || ar_busy || pl_busy || dn_busy || rq_busy || gr_busy || bd_busy
+  assign busy = rf_valid || ls_valid || tg_busy || ar_busy || pl_busy || dn_busy || rq_busy || gr_busy || bd_busy
              || free_valid != '0 || fe_busy || xa_valid || c_state_q != C_IDLE;
 
   always_ff @(posedge clk) if (!rst) assert ((free_set & ~free_room) == '0 );

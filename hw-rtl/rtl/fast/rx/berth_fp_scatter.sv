@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Placement: cuts the payload of one packet along the scatter list of its receive into write commands, and tells
-// arrival when the last of them is done. Two clocks per range of the list that is looked at.
+// arrival when the last of them is done. Two clocks per range of the list that is looked at. That of a WRITE is one command.
 module berth_fp_scatter #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
@@ -65,8 +65,10 @@ module berth_fp_scatter #(
   logic [TW-1:0] tag_q;
   logic read_q;      // the next range is being read
 
-  assign hits    = p_q.offset < place_sge.len;
-  assign room      = place_sge.len - p_q.offset;
+  berth_card_pkg::sge_t range;
+  assign range     = p_q.write ? {p_q.va, 19'd0, p_q.len} : place_sge;
+  assign hits    = p_q.offset < range.len;
+  assign room      = range.len - p_q.offset;
   assign part      = 32'(p_q.len) < room ? p_q.len : room[12:0];
   assign go        = look_q && (!hits || ((!store_valid || store_ready) && fly_room));
   // The list is at least as long as the credit said, so that it does not end before the packet.
@@ -90,7 +92,7 @@ module berth_fp_scatter #(
         store.place <= p_q.payload;
         store.len   <= part;
         store.asid  <= p_q.asid;
-        store.va    <= place_sge.va + 64'(p_q.offset);
+        store.va    <= range.va + 64'(p_q.offset);
         store.tag   <= 8'(tag_q);
         tag_q    <= tag_q + 1'b1;
       end
@@ -98,7 +100,7 @@ module berth_fp_scatter #(
         read_q         <= 1'b1;
         p_q.sge        <= p_q.sge + 8'd1;
         p_q.sges       <= p_q.sges - 3'd1;
-        p_q.offset     <= hits ? 32'd0 : p_q.offset - place_sge.len;
+        p_q.offset     <= hits ? 32'd0 : p_q.offset - range.len;
         p_q.len        <= hits ? p_q.len - part : p_q.len;
         p_q.payload <= hits ? p_q.payload + 18'(part) : p_q.payload;
       end

@@ -306,7 +306,7 @@ impl Pair {
                 (recv::IP, far),
                 (recv::MAC, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])),
                 (recv::MAC + 1, u32::from_be_bytes([0, 0, mac[0], mac[1]])),
-                (recv::SPACE, recv::Space { cqn: q & 0x3f, asid: INTO }.word()),
+                (recv::SPACE, recv::Space { domain: 0, cqn: q & 0x3f, asid: INTO }.word()),
                 (recv::EPOCH, 0x5000 + to),
                 (recv::PEER_EPOCH, 0x5000 + q),
                 (recv::QKEY, QKEY),

@@ -4,13 +4,19 @@
 //! leaves the RTL must be what the model says.
 
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
-use berth_abi::rows::{event::EVENT_BROKEN, recv};
-use berth_abi::status::{PAGE_NO_MEMORY, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET};
+use berth_abi::rows::{
+    event::{EVENT_BROKEN, EVENT_TARGET, Event as FastEvent},
+    recv,
+};
+use berth_abi::status::{
+    PAGE_FAULT, PAGE_NO_MEMORY, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET,
+};
 use berth_abi::wire::BTH_UD_SEND_ONLY;
-use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, Cqe, OP_RECV};
+use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, Cqe, OP_RECV, OP_WRITE};
+use berth_protocol::memory::keys::{Binding, Keys};
 use berth_protocol::rc::{
-    Access, Admit, Event, Fault, Immediate, Message, Op, Outcome, RequestPacket, Requester, RequesterConfig, Responder,
-    ResponderConfig, ResponseBody, ResponsePacket, Syndrome, Target, Verdict,
+    Access, Admit, Event, Fault, Immediate, Kind, Message, Op, Outcome, Remote, RequestPacket, Requester,
+    RequesterConfig, Responder, ResponderConfig, ResponseBody, ResponsePacket, Syndrome, Target, Verdict,
 };
 use berth_protocol::wire::ext::{Bth, Deth, Extended};
 use berth_protocol::wire::net::{Eth, Ip, Ipv4};
@@ -24,7 +30,15 @@ use std::collections::{HashMap, VecDeque};
 pub const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const OWN_IP: [u8; 4] = [10, 0, 0, 1];
 const SLOT: u32 = 0x1200;
-const SLOTS: u32 = 32;
+const SLOTS: u32 = berth_abi::card::RX_SLOTS;
+/// Number of the first one: transmit slots lie before it.
+const SLOT_0: u32 = berth_abi::card::TX_SLOTS;
+/// Bit of the tags of memory that peers write to.
+const TARGETS: u16 = 1 << 15;
+/// Bytes that nobody has written to.
+pub const FRESH: u8 = 0xcc;
+/// Protection domain of all QPs.
+const DOMAIN: u16 = 7;
 /// Elements of a receive queue.
 const RING: u64 = 256;
 /// RNR timer code towards peers without credit lists: 10 µs.
@@ -131,7 +145,10 @@ pub struct Qp {
     /// Packets that wait for the RTL's verdict, acknowledgements and completions that the model has given.
     packets: VecDeque<RequestPacket>,
     acks: VecDeque<ResponsePacket>,
-    expected: VecDeque<(u32, u32, Option<u32>, bool)>,
+    /// Credit, bytes, immediate, PUSH; it was used by a WRITE.
+    expected: VecDeque<(u32, u32, Option<u32>, bool, bool)>,
+    /// WRITEs that the far end has posted: address, offset in the stream of its bytes, bytes.
+    pub written: Vec<(u64, u64, u32)>,
     unchecked: VecDeque<Cqe>,
     pub cqes: Vec<Cqe>,
     /// The next SGE whose memory is to be asked for.
@@ -181,14 +198,23 @@ struct Credits<'a> {
     qp: &'a [u32],
     from: u32,
     to: u32,
+    keys: &'a mut Keys<64>,
+    qpn: u32,
+    /// What the RTL has found out about the memory.
+    memory: Admit,
 }
 
 impl Target for Credits<'_> {
     fn credit(&self, number: u32) -> Option<u32> {
         (number.wrapping_sub(self.from) < self.to.wrapping_sub(self.from)).then(|| self.qp[number as usize])
     }
-    fn access(&mut self, _: &Access) -> Admit {
-        Admit::No
+    fn access(&mut self, access: &Access) -> Admit {
+        // Whether the memory is there is asked for when the key opens it; the key is claimed when it is.
+        match self.memory {
+            Admit::Yes => self.keys.admit(DOMAIN, self.qpn, access),
+            memory if self.keys.clone().check(DOMAIN, self.qpn, access).is_ok() => memory,
+            _ => Admit::No,
+        }
     }
 }
 
@@ -200,6 +226,9 @@ fn fault_code(fault: Fault) -> u64 {
         Fault::NoCredit => 4,
         Fault::TooLong => 5,
         Fault::Broken => 7,
+        Fault::Access => 8,
+        Fault::NotResident => 9,
+        Fault::PageFault => 10,
         _ => 6,
     }
 }
@@ -217,6 +246,11 @@ pub fn pattern(q: u32, offset: u64) -> u8 {
 /// Where receive `n` of QP `q` lies: pages of its own.
 pub fn buffer(q: u32, n: usize, pages: u64) -> u64 {
     (u64::from(q) << 32) + 0x10_0000 + n as u64 % 256 * pages * PAGE
+}
+
+/// Where memory of QP `q` begins that its peer may write to.
+pub fn target(q: u32) -> u64 {
+    (u64::from(q) << 32) + 0x8000_0000
 }
 
 struct Frame {
@@ -260,7 +294,10 @@ pub struct Rig {
     pub lists_unwanted: bool,
     pub lists_out: u64,
     /// Packets placed, taken, come before; then dropped by reason (see `fault_code`).
-    pub verdicts: [u64; 11],
+    pub verdicts: [u64; 14],
+    pub keys: Keys<64>,
+    /// How often memory was asked for that the peer writes to.
+    pub targets: u64,
     pub last_frame: u64,
     pub last_cqe: u64,
     pub cqe_count: u64,
@@ -296,7 +333,7 @@ impl Rig {
             m.set(port, 0_u8);
         }
         m.reset();
-        let mut host = Ranges::new(seed, world.service, 0xcc);
+        let mut host = Ranges::new(seed, world.service, FRESH);
         (host.lookup, host.warm) = (world.xlat, world.warm as f64 / 100.0);
         let mut rig = Self {
             m,
@@ -312,7 +349,7 @@ impl Rig {
             wire: Vec::new(),
             arrived: VecDeque::new(),
             stored: HashMap::new(),
-            free: (0..SLOTS).collect(),
+            free: (SLOT_0..SLOT_0 + SLOTS).collect(),
             hd: None,
             reads: Vec::new(),
             writes: VecDeque::new(),
@@ -327,7 +364,9 @@ impl Rig {
             lists_in_left: 0,
             lists_unwanted: false,
             lists_out: 0,
-            verdicts: [0; 11],
+            verdicts: [0; 14],
+            keys: Keys::new(),
+            targets: 0,
             last_frame: 0,
             last_cqe: 0,
             cqe_count: 0,
@@ -507,6 +546,7 @@ impl Rig {
         let mode = recv::Mode {
             ack_every: 4,
             rnr_timer: RNR_TIMER,
+            remote: 1,
             message: w.message_mode.into(),
             foreign: w.foreign.into(),
             selective: w.selective.into(),
@@ -519,7 +559,7 @@ impl Rig {
             (recv::IP, u32::from_be_bytes(ip)),
             (recv::MAC, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])),
             (recv::MAC + 1, u32::from(mac[0]) << 8 | u32::from(mac[1])),
-            (recv::SPACE, recv::Space { cqn: q + 1, asid: q }.word()),
+            (recv::SPACE, recv::Space { domain: DOMAIN.into(), cqn: q + 1, asid: q }.word()),
             (recv::EPOCH, 0x5000 + q),
             (recv::PEER_EPOCH, 0x6000 + q),
             (recv::QKEY, QKEY),
@@ -568,6 +608,7 @@ impl Rig {
             packets: VecDeque::new(),
             acks: VecDeque::new(),
             expected: VecDeque::new(),
+            written: Vec::new(),
             unchecked: VecDeque::new(),
             cqes: Vec::new(),
             pins: (0, 0),
@@ -684,6 +725,65 @@ impl Rig {
         }
     }
 
+    /// A key of QP `i`'s address space comes, or changes in the model: the table has it from then on.
+    pub fn bind(&mut self, i: usize, binding: Binding) -> u32 {
+        let entropy = self.rng.draw();
+        let key = self.keys.allocate(DOMAIN, entropy).expect("a place");
+        self.keys.bind(key, binding).expect("a range");
+        self.store_key(i, key);
+        key
+    }
+
+    /// What the model has in the place of a key.
+    pub fn store_key(&mut self, i: usize, key: u32) {
+        let place = key >> 8 & 63;
+        for (word, value) in (recv::KEY..).zip(self.keys.words(place as usize, self.qps[i].q as u8)) {
+            self.config(word, value);
+        }
+        // The table has more places than the model.
+        let argument = key >> 8 & (berth_abi::card::NUM_KEYS - 1);
+        self.config(recv::COMMAND, recv::Command { opcode: recv::CMD_KEY_STORE, argument }.word());
+    }
+
+    /// The far end writes `len` bytes to `va`; with an immediate it uses its next credit.
+    pub fn write(&mut self, i: usize, va: u64, len: u32, key: u32, immediate: Option<u32>) {
+        let qp = &mut self.qps[i];
+        let message = Message {
+            op: Op::Write,
+            tag: u32::MAX,
+            offset: qp.offset,
+            len,
+            imm: immediate.map_or(Immediate::None, Immediate::Value),
+            remote: Remote { va, key, len },
+            ..Message::default()
+        };
+        if qp.requester.post(message).is_ok() {
+            qp.written.push((va, qp.offset, len));
+            if immediate.is_some() {
+                qp.sent.push((qp.offset, 0));
+                qp.used += 1;
+            }
+            qp.offset += u64::from(len);
+        }
+    }
+
+    /// The page at `va` of QP `i`'s address space cannot be had.
+    pub fn deny(&mut self, i: usize, va: u64) {
+        self.host.refuse(self.qps[i].q, va / PAGE, PAGE_FAULT as u8);
+    }
+
+    /// The bytes of all WRITEs to QP `i` are where they are to be: of those that overlap, the last one's.
+    pub fn check_written(&mut self, i: usize) {
+        let (q, written) = (self.qps[i].q, self.qps[i].written.clone());
+        let mut there = HashMap::new();
+        for (va, offset, len) in written {
+            there.extend((0..u64::from(len)).map(|k| (va + k, pattern(q, offset + k))));
+        }
+        for (va, byte) in there {
+            assert_eq!(self.memory(q, va, 1), [byte], "QP {q}, {va:#x}");
+        }
+    }
+
     /// The frame of a request.
     pub fn frame(&self, i: usize, p: &RequestPacket, payload: &[u8]) -> Vec<u8> {
         let q = self.qps[i].q;
@@ -727,6 +827,11 @@ impl Rig {
     /// Memory of a process.
     pub fn memory(&mut self, q: u32, va: u64, len: u32) -> Vec<u8> {
         self.host.read(q, va, len as usize)
+    }
+
+    /// Why QP `i` is broken, if firmware was told so.
+    pub fn broken(&self, i: usize) -> Option<u8> {
+        self.qps[i].broken
     }
 
     /// Pages that are held.
@@ -852,7 +957,9 @@ impl Rig {
             && self.is("xr_ready")
         {
             self.host.taken(reply);
-            if let Some(n) = self.acquired.get_mut(reply.kind as usize) {
+            if reply.tag & TARGETS == 0
+                && let Some(n) = self.acquired.get_mut(reply.kind as usize)
+            {
                 *n += 1;
             }
         }
@@ -885,7 +992,7 @@ impl Rig {
         self.repeats_counted += u32::from(self.is("ev.list_again"));
         // Of each packet one of these is said, when it has been judged.
         let word = if self.is("trace_valid") { self.get("trace_word") } else { u64::MAX };
-        let judged = match (word >> 60, word >> 56 & 15, word >> 52 & 7) {
+        let judged = match (word >> 60, word >> 56 & 15, word >> 52 & 15) {
             (0, 0 | 1, _) => [true, false, false, false],
             (0, 2, _) => [false, true, false, false],
             (0, 3, 1) => [false, false, true, false],
@@ -953,12 +1060,11 @@ impl Rig {
     fn heard(&mut self, frame: &[u8]) {
         let Ok((packet, payload)) = wire::parse_trusted(frame) else { return };
         let Some(i) = self.qps.iter().position(|qp| qp.q == packet.bth.qpn) else { return };
-        let op = packet.bth.opcode.0;
-        if op > 5 {
-            return;
+        let Ok((request, _)) = wire::reliable::parse_request(&packet, payload, self.world.selective) else { return };
+        // Towards others WRITEs are the core's.
+        if matches!(request.kind, Kind::Send) || (request.kind == Kind::Write && self.world.selective) {
+            self.qps[i].packets.push_back(request);
         }
-        let (request, _) = wire::reliable::parse_request(&packet, payload, self.world.selective).expect("a SEND");
-        self.qps[i].packets.push_back(request);
     }
 
     fn show_read(&mut self) {
@@ -1005,6 +1111,14 @@ impl Rig {
             return self.host.release(span);
         }
         let tag = self.get("xa.tag") as u16;
+        assert!(self.is("xa.probe") != self.is("xa.quiet") || tag & TARGETS == 0);
+        if self.is("xa.quiet") {
+            return self.host.look(self.now, 0, tag, span);
+        }
+        if self.is("xa.probe") {
+            self.targets += 1;
+            return self.host.probe(self.now, 0, tag, span);
+        }
         // What is taken back is asked for once more, in an order that depends on when.
         let first = self.host.acquire(self.now, 0, tag, span) && !self.taking_back;
         if let Some(qp) = self.qps.iter_mut().find(|qp| first && qp.q == asid) {
@@ -1039,7 +1153,7 @@ impl Rig {
             return;
         }
         let word = self.get("trace_word");
-        let (op, verdict, fault) = (word >> 60 & 3, word >> 56 & 15, word >> 52 & 7);
+        let (op, verdict, fault) = (word >> 60 & 3, word >> 56 & 15, word >> 52 & 15);
         let (q, err, psn) = ((word >> 36) as u16, word >> 24 & 1, word as u32 & 0xff_ffff);
         let Some(i) = self.qps.iter().position(|qp| qp.q == u32::from(q)) else { return };
         let qp = &mut self.qps[i];
@@ -1057,7 +1171,13 @@ impl Rig {
                     false => qp.announced,
                 };
                 assert!(to as usize <= qp.credits.len());
-                let mut target = Credits { qp: &sizes, from: qp.complete, to };
+                let (keys, qpn) = (&mut self.keys, qp.q);
+                let memory = match fault {
+                    9 => Admit::NotYet,
+                    10 => Admit::Failed,
+                    _ => Admit::Yes,
+                };
+                let mut target = Credits { qp: &sizes, from: qp.complete, to, keys, qpn, memory };
                 let answer = match qp.model.receive(&p, &mut target) {
                     Verdict::Place(_) => (0, 0),
                     Verdict::Taken => (1, 0),
@@ -1082,11 +1202,12 @@ impl Rig {
                     assert_eq!(credit, qp.landed);
                     qp.landed += 1;
                 }
-                Event::Received { credit, len, imm, solicited, .. } => {
+                Event::Received { credit, len, imm, solicited, write } => {
                     assert_eq!(credit, qp.complete);
                     qp.complete += 1;
-                    qp.expected.push_back((credit, len, imm, solicited));
+                    qp.expected.push_back((credit, len, imm, solicited, write));
                 }
+                Event::Used { key, first } => self.keys.used(qp.q, key, first),
                 _ => (),
             }
         }
@@ -1124,7 +1245,14 @@ impl Rig {
             {
                 qp.broken = Some(word as u8);
             }
-            self.events.push(word);
+            // Firmware tells the peer to go on.
+            let event = FastEvent::from_word(word);
+            if event.code as u32 == EVENT_TARGET {
+                let qp = self.qps.iter_mut().find(|qp| u64::from(qp.q) == event.qpn).expect("a QP");
+                qp.requester.go(self.now, event.argument as u32 & 0xff_ffff);
+            } else {
+                self.events.push(word);
+            }
         }
         if self.is("cf_valid") && self.is("cf_ready") {
             let (addr, len) = (self.get("cf.place") as u32, self.get("cf.len") as u32);
@@ -1187,7 +1315,7 @@ impl Rig {
             }
             // Nothing is known of what a test has made up.
             let (offset, sent) = qp.sent.get(credit as usize).copied().unwrap_or((0, 0));
-            let len = if qp.sent.is_empty() { 0 } else { len };
+            let len = if qp.sent.is_empty() || c.opcode == OP_WRITE { 0 } else { len };
             assert_eq!(len, sent);
             let mut at = offset;
             let mut left = len;
@@ -1210,10 +1338,11 @@ impl Rig {
     /// The RTL's completions are the model's, which has them at the end of an operation.
     fn check_completions(&mut self, i: usize) {
         let qp = &mut self.qps[i];
-        while let (Some(c), Some(&(credit, len, imm, push))) = (qp.unchecked.front(), qp.expected.front()) {
+        while let (Some(c), Some(&(credit, len, imm, push, write))) = (qp.unchecked.front(), qp.expected.front()) {
             let flag = |set: bool, flag: u16| if set { flag } else { 0 };
             let flags = flag(push, CQE_PUSH) | flag(imm.is_some(), CQE_IMMEDIATE);
-            let (wr_id, qpn, opcode, remaining) = (c.wr_id, qp.q, OP_RECV, imm.unwrap_or(0));
+            let opcode = if write { OP_WRITE } else { OP_RECV };
+            let (wr_id, qpn, remaining) = (c.wr_id, qp.q, imm.unwrap_or(0));
             let expected = Cqe { wr_id, byte_len: len, qpn, opcode, flags, remaining, credit, ..Cqe::default() };
             assert_eq!(*c, expected);
             qp.unchecked.pop_front();
