@@ -109,6 +109,7 @@ impl Context {
             rq_base: addr + u64::from(rq_start),
             timeout: arg.timeout,
             retries: arg.retries,
+            domain: 0,
         };
         let made = self.card.call_for(generation, create.encode());
         let result = made.and_then(|_| {

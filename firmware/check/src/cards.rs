@@ -156,7 +156,7 @@ struct Host {
 /// A card with what is around it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct End {
-    card: Card<1, 1>,
+    card: Card<1, 1, 2>,
     row: Row,
     host: Host,
     timer: Option<u64>,
@@ -377,7 +377,7 @@ pub struct Cards {
 
 impl Cards {
     /// Something happens at card `i`.
-    fn at(&self, s: &mut State, i: usize, rx: &[u32], happens: &dyn Fn(&mut Card<1, 1>, u64, &mut Engines<'_>)) {
+    fn at(&self, s: &mut State, i: usize, rx: &[u32], happens: &dyn Fn(&mut Card<1, 1, 2>, u64, &mut Engines<'_>)) {
         let end = Arc::make_mut(&mut s.ends[i]);
         let mut engines = Engines {
             bounds: self,

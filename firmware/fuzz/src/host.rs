@@ -4,7 +4,7 @@
 //! queues is RTL's.
 
 use berth_abi::message::{CODE, Connect, Entry};
-use berth_abi::ring::{CMD_CRASH, CMD_NET_CONFIG};
+use berth_abi::ring::{CMD_CRASH, CMD_KEYS_DROP, CMD_NET_CONFIG};
 use berth_protocol::model::{User, World};
 
 use crate::input::Input;
@@ -16,7 +16,11 @@ const CONNECTED: u8 = 3;
 
 /// A command whose words are small numbers, or anything.
 fn command(input: &mut Input) -> Entry {
-    let kind = CMD_NET_CONFIG + u32::from(input.byte()) % (CMD_CRASH - CMD_NET_CONFIG);
+    // All but CMD_CRASH, in whose place the last one stands.
+    let kind = match CMD_NET_CONFIG + u32::from(input.byte()) % (CMD_KEYS_DROP - CMD_NET_CONFIG) {
+        CMD_CRASH => CMD_KEYS_DROP,
+        kind => kind,
+    };
     let mut entry: Entry = std::array::from_fn(|_| match input.byte() {
         255 => input.u32(),
         small => u32::from(small) % 80,

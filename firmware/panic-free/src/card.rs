@@ -10,8 +10,8 @@ use berth_protocol::wire::records::{self, CONTROL_WORDS};
 use core::hint::black_box;
 
 pub fn link() {
-    let mut card: Card<8, 4> = black_box(Card::default());
-    calls!(card: command_ready(), state_of(1), qps_in_use());
+    let mut card: Card<8, 4, 16> = black_box(Card::default());
+    calls!(card: command_ready(), state_of(1), qps_in_use(), keys_in_use());
 
     let mut fifo: Fifo<u32, 8> = black_box(Fifo::default());
     calls!(fifo: len(), is_empty(), is_full(), as_slice(), as_mut_slice(), get(0), get_mut(0), last(), push(1));

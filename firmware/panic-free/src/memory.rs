@@ -5,7 +5,7 @@ use crate::{calls, drain, memory};
 use berth_protocol::memory::ahead::Ahead;
 use berth_protocol::memory::blocks::{self, Costs, Outcome};
 use berth_protocol::memory::context::{Chain, Choice, Context, Local, Place, Span};
-use berth_protocol::memory::keys::{Binding, Keys};
+use berth_protocol::memory::keys::{Binding, Entry, Keys, Store, Verbs};
 use berth_protocol::memory::pins::{self, Pins, Usage};
 use berth_protocol::memory::receives::Receives;
 use berth_protocol::rc::{Access, Remote, Right};
@@ -92,6 +92,30 @@ fn keys() {
     let access = black_box(Access { remote, right: Right::Read, first: 1, packets: 1, again: false });
     calls!(keys: allocate(1, 2), register(1, 2, 3, 4, 5), deallocate(1), bind(1, Binding::default()), unbind(1), renew(1, 2));
     calls!(keys: tag(1, 2), binding(1), words(1, 2), in_use(), check(1, 2, &access), admit(1, 2, &access), used(1, 2, 3));
+
+    let mut verbs: Verbs<64> = black_box(Verbs::default());
+    let store = &mut Words(black_box([0; 8]));
+    calls!(verbs: allocate(store, 1, 2), register(store, 1, (2, 3), 4, 5), deallocate(store, 1), drop_place(store, 1));
+    calls!(verbs: allocate_bound(store, 1, Binding::default(), 2), renew(store, 1, 2), in_use());
+    black_box(Verbs::<64>::bind(store, black_box(1), black_box(Binding::default()))).ok();
+    black_box(Verbs::<64>::unbind(store, black_box(1))).ok();
+    black_box(Verbs::<64>::tag(store, black_box(1), black_box(2))).ok();
+    black_box(Verbs::<64>::place_of(black_box(1)));
+}
+
+/// A table of one place.
+struct Words([u32; 8]);
+
+impl Store for Words {
+    fn load(&mut self, place: usize) -> Entry {
+        black_box(place);
+        Entry::from_words(black_box(&self.0))
+    }
+
+    fn store(&mut self, place: usize, entry: &Entry) {
+        black_box(place);
+        self.0 = entry.words(black_box(3));
+    }
 }
 
 fn growing() {

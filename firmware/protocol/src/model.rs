@@ -14,6 +14,7 @@ use berth_abi::message::{
     Accept, COOKIE, CmClosed, CmEstablished, CmRequest, CmdDone, Connect, CqCreate, Entry, Listen, NetConfig, QpCreate,
     QpDestroy, QpError, RangeRevoked, Typed,
 };
+use berth_abi::rows::{HALF_RECEIVES, recv};
 use berth_abi::status::CMD_OK;
 use berth_abi::wqe::WQE_BYTES;
 pub use berth_random::Rng;
@@ -70,6 +71,8 @@ pub struct FastRows {
     pub reads: HashMap<(u32, u32, u32), u32>,
     /// QPs whose doorbells go there.
     pub bells: BTreeSet<u32>,
+    /// The table of keys, by place.
+    pub keys: HashMap<u32, [u32; 8]>,
 }
 
 /// Engines and host of one card.
@@ -239,6 +242,19 @@ impl Hw for Engines {
     fn fast_write(&mut self, half: u32, qpn: u32, word: u32, value: u32) {
         self.fast.words.insert((half, qpn, word), value);
         self.fast.written.push((half, qpn, word, value));
+        let recv::Command { opcode, argument } = recv::Command::from_word(value);
+        let staged = |i| (half, qpn, recv::KEY + i);
+        match (half, word, opcode) {
+            (HALF_RECEIVES, recv::COMMAND, recv::CMD_KEY_STORE) => {
+                let words = core::array::from_fn(|i| self.fast.words.get(&staged(i as u32)).copied().unwrap_or(0));
+                self.fast.keys.insert(argument, words);
+            }
+            (HALF_RECEIVES, recv::COMMAND, recv::CMD_KEY_LOAD) => {
+                let words = self.fast.keys.get(&argument).copied().unwrap_or_default();
+                self.fast.reads.extend((0..).zip(words).map(|(i, word)| (staged(i), word)));
+            }
+            _ => (),
+        }
     }
     fn fast_read(&mut self, half: u32, qpn: u32, word: u32) -> u32 {
         self.fast.reads.get(&(half, qpn, word)).copied().unwrap_or(0)
@@ -290,7 +306,7 @@ pub struct Node {
     /// Engines and host.
     pub hw: Engines,
     /// Firmware.
-    pub card: Box<Card<64, 8>>,
+    pub card: Box<Card<64, 8, 256>>,
     /// IPv4 address.
     pub ip: u32,
     cpu_at: Option<u64>,

@@ -12,7 +12,7 @@ use berth_abi::rows::send::Held;
 use berth_abi::rows::{ROW_CLOCK, event::*, recv, send};
 use berth_abi::status::*;
 use berth_protocol::card::limits::{
-    FAST_POLL, FAST_POLL_DOUBLED, FAST_REST, FAST_SQUEEZE_TIME, LIST_AGAIN, RETRIES, SQUEEZES, TIMEOUT,
+    FAST_POLL, FAST_POLL_DOUBLED, FAST_REST, FAST_SQUEEZE_TIME, LIST_AGAIN, NOT_YET, RETRIES, SQUEEZES, TIMEOUT,
 };
 use berth_protocol::card::rows::{fast_ahead, fast_pinned};
 use berth_protocol::model::{MTU, User, World};
@@ -163,7 +163,7 @@ fn both_rows_say_what_is_special_of_a_qp() {
         (qp.uar, qp.log2_sq, qp.log2_rq) = (2, 3, 5);
         (qp.send_cqn, qp.recv_cqn) = (1, 0);
         (qp.trigger, qp.trigger_index, qp.max_list, qp.mode) = (TRIGGER_BETWEEN, 5, 10, MODE_MESSAGE);
-        (qp.block, qp.timeout) = (8192, 6400);
+        (qp.block, qp.timeout, qp.domain) = (8192, 6400, 0x1234);
         (qp.sq_base, qp.rq_base) = (qp.sq_base | 5 << 32, qp.rq_base | 6 << 32);
     };
     let a = w.create_qp(0, 16, ASID, special);
@@ -175,10 +175,10 @@ fn both_rows_say_what_is_special_of_a_qp() {
         let rx = |i| word(&w, own, RX, i);
         assert_eq!((tx(send::BASE + 1), rx(recv::BASE + 1)), (5, 6), "queues above 4 GiB");
         assert_eq!(tx(send::QUEUE), send::Queue { cqn: 1, asid, log2_depth: 3 }.word(), "8 elements");
-        assert_eq!(tx(send::MODE), send::Mode { message: 1, ..MODE }.word());
+        assert_eq!(tx(send::MODE), send::Mode { message: 1, remote: 1, ..MODE }.word());
         assert_eq!((tx(send::TIMEOUT), tx(send::BLOCKS)), (100, send::Blocks { ahead: 16, log2_block: 13 }.word()));
-        assert_eq!(rx(recv::MODE), recv::Mode { message: 1, ..RECEIVES }.word());
-        let (space, queue) = (recv::Space { domain: 0, cqn: 0, asid }, recv::Queue { first: 0, log2_depth: 5 });
+        assert_eq!(rx(recv::MODE), recv::Mode { message: 1, remote: 1, ..RECEIVES }.word());
+        let (space, queue) = (recv::Space { domain: 0x1234, cqn: 0, asid }, recv::Queue { first: 0, log2_depth: 5 });
         assert_eq!((rx(recv::SPACE), rx(recv::QUEUE)), (space.word(), queue.word()));
         let lists = recv::Lists { few: 24, index: 5, trigger: TRIGGER_BETWEEN.into(), longest: 10 };
         assert_eq!(rx(recv::LISTS), lists.word());
@@ -442,6 +442,7 @@ fn a_send_that_fails_waits_for_those_before_it() {
 fn what_ends_a_connection_in_rtl_puts_the_qp_in_error() {
     for (code, arg, reason, head) in [
         (EVENT_NAK, 0x63 << 24 | 5, REASON_SEND_FAILED, WC_REMOTE_ERROR),
+        (EVENT_NAK, 0x62 << 24 | 5, REASON_SEND_FAILED, WC_REMOTE_ACCESS),
         (EVENT_RNR, 0x21 << 24, REASON_PROTOCOL, WC_FLUSHED),
         (EVENT_LIST, LIST_EARLY, REASON_PROTOCOL, WC_FLUSHED),
         (EVENT_LIST, LIST_OVERFLOW, REASON_PROTOCOL, WC_FLUSHED),
@@ -451,6 +452,8 @@ fn what_ends_a_connection_in_rtl_puts_the_qp_in_error() {
         (EVENT_RECEIVE_INDEX, 0, REASON_BAD_INDEX, WC_FLUSHED),
         (EVENT_BROKEN, FAULT_WRITE, REASON_WITHDRAWN, WC_FLUSHED),
         (EVENT_BROKEN, FAULT_NO_CREDIT, REASON_PROTOCOL, WC_FLUSHED),
+        (EVENT_BROKEN, FAULT_ACCESS, REASON_ACCESS, WC_FLUSHED),
+        (EVENT_BROKEN, FAULT_PAGE, REASON_NO_TARGET, WC_FLUSHED),
     ] {
         let (mut w, a, _) = pair(7);
         event(&mut w, &a, code, arg);
@@ -461,6 +464,7 @@ fn what_ends_a_connection_in_rtl_puts_the_qp_in_error() {
         assert_eq!(counted, [bad_index as u64, no_credit as u64], "event {code} {arg}");
         assert_eq!(*commands(&w, &a, TX).last().unwrap(), end_of(TX, head));
         assert_eq!(w.counter(0, F_WITHDRAWN), u64::from(reason == REASON_WITHDRAWN));
+        assert_eq!(w.counter(0, F_ACCESS_REFUSED), u64::from(reason == REASON_ACCESS));
         let before = w.nodes[0].hw.fast.written.len();
         event(&mut w, &a, EVENT_TIMEOUT, 0);
         assert_eq!(w.nodes[0].hw.fast.written.len(), before, "an event after the end");
@@ -468,6 +472,121 @@ fn what_ends_a_connection_in_rtl_puts_the_qp_in_error() {
     let (mut w, a, _) = pair(8);
     event(&mut w, &a, 0xee, 0);
     assert_eq!((w.counter(0, F_FAST_EVENTS), state(&w, &a)), (1, CONNECTED));
+}
+
+/// The RNR NAK of PC-4 for packet `psn`.
+fn not_yet(w: &mut World, user: &User, psn: u32) {
+    event(w, user, EVENT_RNR, 0x20 << 24 | psn);
+}
+
+#[test]
+fn pc_4_a_connection_waits_for_memory_of_its_peer_until_a_go_comes() {
+    let (mut w, a, b) = pair(71);
+    for (n, psn) in [5, 0xff_ffff].into_iter().enumerate() {
+        let n = n as u64 + 1;
+        reads(&mut w, &a, TX, send::NEXT, (psn + 1) & 0xff_ffff);
+        not_yet(&mut w, &a, psn);
+        // A time-out from before is none.
+        event(&mut w, &a, EVENT_TIMEOUT, 0);
+        w.run(NOT_YET / 2);
+        assert_eq!(commands(&w, &a, TX).len() as u64, n, "it waits");
+        event(&mut w, &b, EVENT_TARGET, psn);
+        w.run(100_000);
+        assert_eq!(commands(&w, &a, TX)[n as usize..], [send::CMD_GO_ON]);
+        assert_eq!((w.counter(0, F_MEMORY_WAITS), w.counter(0, F_TIMEOUTS)), (n, 0));
+        // It has not waited since, and that time ends nothing.
+        w.run(2 * NOT_YET);
+        assert_eq!(commands(&w, &a, TX).len() as u64, n + 1);
+    }
+    assert_eq!([&a, &b].map(|user| state(&w, user)), [CONNECTED; 2]);
+    assert_eq!(w.counter(0, F_CONTROL_BAD), 0);
+}
+
+#[test]
+fn pc_4_a_go_may_overtake_the_word_that_memory_is_missing() {
+    let (mut w, a, b) = pair(72);
+    reads(&mut w, &a, TX, send::NEXT, 3);
+    event(&mut w, &b, EVENT_TARGET, 0xff_fff0);
+    w.run(100_000);
+    assert_eq!(commands(&w, &a, TX), [send::CMD_START], "nothing waits");
+    not_yet(&mut w, &a, 2);
+    assert_eq!(commands(&w, &a, TX)[1..], [send::CMD_GO_ON]);
+    // It has been used up.
+    not_yet(&mut w, &a, 2);
+    w.run(NOT_YET / 2);
+    assert_eq!(commands(&w, &a, TX).len(), 2);
+    event(&mut w, &b, EVENT_TARGET, 2);
+    w.run(100_000);
+    assert_eq!(commands(&w, &a, TX).len(), 3);
+    // A packet that left after a GO has another's memory.
+    event(&mut w, &b, EVENT_TARGET, 2);
+    w.run(100_000);
+    not_yet(&mut w, &a, 3);
+    w.run(NOT_YET / 2);
+    assert_eq!(commands(&w, &a, TX).len(), 3);
+}
+
+#[test]
+fn pc_4_a_word_of_an_earlier_copy_begins_no_wait() {
+    let (mut w, a, b) = pair(77);
+    reads(&mut w, &a, TX, send::ROUND_TRIP, 200_000 / ROW_CLOCK);
+    not_yet(&mut w, &a, 0);
+    event(&mut w, &b, EVENT_TARGET, 0);
+    w.run(100_000);
+    assert_eq!(commands(&w, &a, TX)[1..], [send::CMD_GO_ON]);
+    not_yet(&mut w, &a, 0);
+    assert_eq!(commands(&w, &a, TX)[2..], [send::CMD_GO_ON], "it is of what went before the GO");
+    w.run(200_000);
+    not_yet(&mut w, &a, 0);
+    assert_eq!(commands(&w, &a, TX).len(), 3, "it waits");
+}
+
+#[test]
+fn pc_4_a_connection_that_waits_asks_again_after_a_while_without_a_go() {
+    let (mut w, a, _) = pair(73);
+    not_yet(&mut w, &a, 0);
+    w.run(NOT_YET - 20_000);
+    assert_eq!(commands(&w, &a, TX).len(), 1);
+    w.run(30_000);
+    assert_eq!(commands(&w, &a, TX)[1..], [send::CMD_GO_ON]);
+    assert_eq!(state(&w, &a), CONNECTED);
+}
+
+#[test]
+fn pc_4_what_was_due_to_go_again_waits_too() {
+    let (mut w, a, _) = pair(74);
+    event(&mut w, &a, EVENT_TIMEOUT, 0);
+    event(&mut w, &a, EVENT_TIMEOUT, 0);
+    assert_eq!(commands(&w, &a, TX)[1..], [send::CMD_AGAIN], "the second try is due later");
+    not_yet(&mut w, &a, 0);
+    w.run(NOT_YET / 2);
+    assert_eq!(commands(&w, &a, TX).len(), 2);
+}
+
+#[test]
+fn qp_13_memory_that_cannot_be_had_ends_the_connection_at_both_ends() {
+    let (mut w, a, b) = pair(75);
+    not_yet(&mut w, &a, 0);
+    // The peer tries again, and RTL refuses it.
+    event(&mut w, &b, EVENT_TARGET, PAGE_OVER_BUDGET << 24);
+    w.run(100_000);
+    assert_eq!(commands(&w, &a, TX)[1..], [send::CMD_GO_ON]);
+    not_yet(&mut w, &a, 0);
+    event(&mut w, &b, EVENT_BROKEN, FAULT_PAGE);
+    assert_eq!(w.failed(1, 17), REASON_NO_TARGET);
+    assert_eq!(w.failed(0, 16), REASON_SEND_FAILED);
+    assert_eq!(*commands(&w, &a, TX).last().unwrap(), end_of(TX, WC_REMOTE_ERROR));
+    w.run(2 * NOT_YET);
+    assert_eq!(*commands(&w, &a, TX).last().unwrap(), end_of(TX, WC_REMOTE_ERROR), "it waits for nothing");
+}
+
+#[test]
+fn qp_11_an_access_that_no_key_allows_is_named_at_both_ends_also_when_its_nak_is_lost() {
+    let (mut w, a, b) = pair(76);
+    event(&mut w, &b, EVENT_BROKEN, FAULT_ACCESS);
+    assert_eq!(w.failed(1, 17), REASON_ACCESS);
+    assert_eq!(w.failed(0, 16), REASON_SEND_FAILED);
+    assert_eq!(*commands(&w, &a, TX).last().unwrap(), end_of(TX, WC_REMOTE_ACCESS));
 }
 
 #[test]

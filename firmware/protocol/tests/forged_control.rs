@@ -61,7 +61,7 @@ fn who() -> impl Strategy<Value = Who> {
 }
 
 fn act() -> impl Strategy<Value = (usize, Act)> {
-    const KINDS: [&[u32]; 10] = [
+    const KINDS: [&[u32]; 11] = [
         &[],
         &[REC_KEEPALIVE],
         &[REC_LIST],
@@ -71,6 +71,7 @@ fn act() -> impl Strategy<Value = (usize, Act)> {
         &[REC_REJ],
         &[REC_DREQ],
         &[REC_RECALL, REC_RECALLED],
+        &[REC_GO],
         &[99],
     ];
     let flags = prop_oneof![Just(START), Just(CHALLENGE), Just(0), Just(START | CHALLENGE)];
@@ -178,7 +179,7 @@ impl Pair {
                         REC_REP => vec![0, epoch, 30, 1, 2, 1024 | 0xc1 << 16, 64],
                         REC_DREQ => vec![0, epoch, 16, epoch, 1],
                         REC_RTU => vec![0, epoch],
-                        REC_RECALL | REC_RECALLED => vec![0, epoch, 1],
+                        REC_RECALL | REC_RECALLED | REC_GO => vec![0, epoch, 1],
                         REC_REJ => vec![0, epoch, 9],
                         _ => vec![0],
                     });

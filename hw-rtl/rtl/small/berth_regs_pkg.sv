@@ -109,6 +109,10 @@ package berth_regs_pkg;
     localparam logic [31:0] CMD_PRESSURE             = 32'h0000001c; // Firmware
     localparam logic [31:0] CMD_QP_QUERY             = 32'h0000001d; // Firmware
     localparam logic [31:0] CMD_CRASH                = 32'h0000001e; // Firmware
+    localparam logic [31:0] CMD_KEY_REGISTER         = 32'h0000001f; // Firmware
+    localparam logic [31:0] CMD_KEY_BIND             = 32'h00000020; // Firmware
+    localparam logic [31:0] CMD_KEY_FREE             = 32'h00000021; // Firmware
+    localparam logic [31:0] CMD_KEYS_DROP            = 32'h00000022; // Firmware
 
     // Events (card to host)
     localparam logic [31:0] EV_PAGE_NEED             = 32'h00000001; // RTL
@@ -149,6 +153,7 @@ package berth_regs_pkg;
     localparam logic [31:0] WC_REMOTE_ERROR          = 32'h00000007; // The peer refused: remote operation error
     localparam logic [31:0] WC_TOO_LONG              = 32'h00000008; // Message mode: the credit is smaller than the message
     localparam logic [31:0] WC_NO_MEMORY             = 32'h00000009; // The host had no memory to bring the element's pages in, however often it tried
+    localparam logic [31:0] WC_REMOTE_ACCESS         = 32'h0000000a; // The peer's key does not allow the access: unknown, of another protection domain, unbound, used up, wrong range or right
 
     // Command status
     localparam logic [31:0] CMD_OK                   = 32'h00000000; // Done
@@ -172,6 +177,8 @@ package berth_regs_pkg;
     localparam logic [31:0] REASON_NO_LISTENER       = 32'h0000000a; // Nobody listens to that service
     localparam logic [31:0] REASON_UNREACHABLE       = 32'h0000000b; // The peer's name (IPv4 address) could not be resolved, or it did not answer the request
     localparam logic [31:0] REASON_BUSY              = 32'h0000000c; // Too many requests wait for that service or for the peer, or the listener did not answer in time
+    localparam logic [31:0] REASON_ACCESS            = 32'h0000000d; // The peer used a key that does not allow what it wanted
+    localparam logic [31:0] REASON_NO_TARGET         = 32'h0000000e; // Memory that the peer was to write to could not be had: unmapped, no access, over the budget
 
     // Answers to page requests
     localparam logic [31:0] PAGE_OK                  = 32'h00000000; // The pages are installed: acquire again
@@ -264,6 +271,8 @@ package berth_regs_pkg;
     localparam logic [31:0] F_REQUESTS_BUSY          = 32'h00000014; // Requests for a connection refused because too many wait, or nobody answered in time
     localparam logic [31:0] F_FOREIGN                = 32'h00000015; // Frames dropped that are neither RoCE nor ARP: VLAN, IPv6, IP options, fragments
     localparam logic [31:0] F_ADDRESS_CONFLICTS      = 32'h00000016; // ARP messages of another host that has this card's IPv4 address (RFC 5227)
+    localparam logic [31:0] F_ACCESS_REFUSED         = 32'h00000017; // Connections ended by an access that no key allows (QP-11)
+    localparam logic [31:0] F_MEMORY_WAITS           = 32'h00000018; // Times that a connection had to wait for memory of its peer (PC-4)
 
     // Driver counters
     localparam logic [31:0] D_PINNED                 = 32'h00000000; // Gauge: bytes pinned now (pinned pages x page size, each page once per address space)
@@ -289,6 +298,7 @@ package berth_regs_pkg;
     localparam logic [31:0] D_NO_MEMORY              = 32'h00000014; // Times that a page request found no memory in the host; it is tried again, for a while
     localparam logic [31:0] D_XLT_USED               = 32'h00000015; // Gauge: places taken in the card's translation table, those included whose eviction is not answered yet
     localparam logic [31:0] D_CQS                    = 32'h00000016; // Gauge: completion queues
+    localparam logic [31:0] D_KEYS                   = 32'h00000017; // Gauge: keys that peers can be given
 
     // Soft core: pending bits
     localparam logic [31:0] PEND_CMD                 = 32'h00000000; // A firmware command waits (`CPU_CMD_W0`…)
@@ -403,6 +413,7 @@ package berth_regs_pkg;
     localparam logic [31:0] REC_KEEPALIVE            = 32'h00000008; // Nothing, but to be acknowledged
     localparam logic [31:0] REC_RECALL               = 32'h00000009; // Credits are wanted back
     localparam logic [31:0] REC_RECALLED             = 32'h0000000a; // Number of the first credit not kept
+    localparam logic [31:0] REC_GO                   = 32'h0000000b; // Memory that the peer was told to wait for can be had (PC-4): PSN of the operation's first packet
 
     // Soft core: fields of engine registers
     typedef struct packed {

@@ -149,6 +149,7 @@ fn qp_1_a_queue_pair_is_made_as_it_is_asked_for() {
             rq_base: sq_base + u64::from(arg.rq_start),
             timeout: 0x1234_5678,
             retries: MAX_RETRIES,
+            domain: 0,
         };
         assert_eq!(rig.given(), [expected.encode()]);
         let now = rig.things();

@@ -174,6 +174,10 @@ table! {
     F_FOREIGN = 21;
     /// ARP messages of another host that has this card's IPv4 address (RFC 5227).
     F_ADDRESS_CONFLICTS = 22;
+    /// Connections ended by an access that no key allows (QP-11).
+    F_ACCESS_REFUSED = 23;
+    /// Times that a connection had to wait for memory of its peer (PC-4).
+    F_MEMORY_WAITS = 24;
     }
 }
 /// Firmware counters.
@@ -228,6 +232,8 @@ table! {
     D_XLT_USED = 21;
     /// Gauge: completion queues.
     D_CQS = 22;
+    /// Gauge: keys that peers can be given.
+    D_KEYS = 23;
     }
 }
 /// Driver counters.

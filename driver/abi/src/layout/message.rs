@@ -243,6 +243,8 @@ messages! {
         timeout: u32 = 12,
         /// Retries before the peer counts as lost; 0 takes the default (7).
         retries: u32 = 13,
+        /// Protection domain whose keys its peer may use; 0: none.
+        domain: u16 = 14 . 0,
     }
     /// Ends a queue pair.
     QpDestroy = CMD_QP_DESTROY {
@@ -327,6 +329,50 @@ messages! {
         /// Of `CRASH_EVENT`: the event from its word 0 on.
         event: [u32; CRASH_EVENT_WORDS] = 3,
     }
+    /// Makes a key.
+    KeyRegister = CMD_KEY_REGISTER {
+        /// Address space that its range lies in.
+        asid: u8 = 2 . 0,
+        /// `RIGHT_*`.
+        rights: u8 = 2 . 8,
+        /// Protection domain, not 0.
+        domain: u16 = 2 . 16,
+        /// For one operation only (QP-12).
+        one_shot: bool = 3,
+        /// Virtual address of the first byte.
+        va: u64 = 4,
+        /// Bytes.
+        len: u64 = 6,
+        /// Random bits that the key is drawn from.
+        entropy: u64 = 8,
+    }
+    /// Binds a key anew.
+    KeyBind = CMD_KEY_BIND {
+        /// Address space.
+        asid: u8 = 2 . 0,
+        /// `RIGHT_*`.
+        rights: u8 = 2 . 8,
+        /// For one operation only (QP-12).
+        one_shot: bool = 3,
+        /// Virtual address of the first byte.
+        va: u64 = 4,
+        /// Bytes.
+        len: u64 = 6,
+        /// The key.
+        key: u32 = 8,
+    }
+    /// Ends a key.
+    KeyFree = CMD_KEY_FREE {
+        /// Address space.
+        asid: u8 = 2 . 0,
+        /// The key.
+        key: u32 = 3,
+    }
+    /// Ends all keys of an address space.
+    KeysDrop = CMD_KEYS_DROP {
+        /// Address space.
+        asid: u8 = 2 . 0,
+    }
     }
 }
 
@@ -377,7 +423,7 @@ messages! {
         cookie: u32 = 1,
         /// `CMD_*` status.
         status: u32 = 2,
-        /// What it gives: of `CMD_PRESSURE` a QPN, of `CMD_QP_QUERY` a `QpState`.
+        /// What it gives: of `CMD_PRESSURE` a QPN, of `CMD_QP_QUERY` a `QpState`, of `CMD_KEY_REGISTER` a key.
         results: [u32; EVENT_PHASE - 3] = 3,
     }
     /// A peer asks for a connection.

@@ -71,6 +71,14 @@ table! {
     CMD_QP_QUERY = 29;
     /// Firmware. Test and diagnosis: breaks firmware.
     CMD_CRASH = 30;
+    /// Firmware. Makes a key that peers may be given (QP-11), bound to a range, or with a length of 0 to nothing: the first result is the key. Every right (`RIGHT_*`) is one of the process's own.
+    CMD_KEY_REGISTER = 31;
+    /// Firmware. Binds a key of the address space anew; a one-shot key is fresh again. A length and an address of 0 unbind it. When this is done, no access under the old binding is under way.
+    CMD_KEY_BIND = 32;
+    /// Firmware. Ends a key of the address space; done as `CMD_KEY_BIND`.
+    CMD_KEY_FREE = 33;
+    /// Firmware. Ends all keys of an address space; done as `CMD_KEY_BIND`.
+    CMD_KEYS_DROP = 34;
     }
 }
 

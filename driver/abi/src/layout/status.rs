@@ -54,6 +54,8 @@ table! {
     WC_TOO_LONG = 8;
     /// The host had no memory to bring the element's pages in, however often it tried.
     WC_NO_MEMORY = 9;
+    /// The peer's key does not allow the access: unknown, of another protection domain, unbound, used up, wrong range or right.
+    WC_REMOTE_ACCESS = 10;
     }
 }
 
@@ -104,6 +106,10 @@ table! {
     REASON_UNREACHABLE = 11;
     /// Too many requests wait for that service or for the peer, or the listener did not answer in time.
     REASON_BUSY = 12;
+    /// The peer used a key that does not allow what it wanted.
+    REASON_ACCESS = 13;
+    /// Memory that the peer was to write to could not be had: unmapped, no access, over the budget.
+    REASON_NO_TARGET = 14;
     }
 }
 

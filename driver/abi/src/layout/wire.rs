@@ -58,5 +58,7 @@ table! {
     REC_RECALL = 9;
     /// Number of the first credit not kept.
     REC_RECALLED = 10;
+    /// Memory that the peer was told to wait for can be had (PC-4): PSN of the operation's first packet.
+    REC_GO = 11;
     }
 }

@@ -12,14 +12,14 @@ use berth_abi::card::{FIRST_QPN, MAX_LIST, MIN_SQ_DEPTH, NUM_CQS, NUM_UARS};
 use berth_abi::counters::{F_BAD_COMMAND, F_BAD_INDEX, F_REQUESTS_BUSY};
 use berth_abi::cpu::{CqAttr, DbCfg};
 use berth_abi::message::{
-    Accept, Connect, CqCreate, CqDestroy, Crash, Disconnect, Entry, Listen, NetConfig, Pressure, QpCreate, QpDestroy,
-    QpQuery, RangeRevoked, Reject, Unlisten,
+    Accept, Connect, CqCreate, CqDestroy, Crash, Disconnect, Entry, KeyBind, KeyFree, KeyRegister, KeysDrop, Listen,
+    NetConfig, Pressure, QpCreate, QpDestroy, QpQuery, RangeRevoked, Reject, Unlisten,
 };
 use berth_abi::ring::{
     CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
-    CMD_CQ_DESTROY, CMD_CRASH, CMD_NET_CONFIG, CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY,
-    CMD_RANGE_REVOKED, CRASH_EVENT, CRASH_EVENT_WORDS, ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState,
-    TRIGGER_ADAPTIVE,
+    CMD_CQ_DESTROY, CMD_CRASH, CMD_KEY_BIND, CMD_KEY_FREE, CMD_KEY_REGISTER, CMD_KEYS_DROP, CMD_NET_CONFIG,
+    CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY, CMD_RANGE_REVOKED, CRASH_EVENT, CRASH_EVENT_WORDS,
+    ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState, TRIGGER_ADAPTIVE,
 };
 use berth_abi::status::{
     CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BAD_INDEX, REASON_BUSY,
@@ -29,7 +29,7 @@ use berth_abi::status::{
 /// Bytes of private data at most.
 const MOST_PRIVATE: u32 = PRIVATE_DATA as u32;
 
-impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// QP `qpn`'s doorbell: producer indices, as latched. Only before RTL has the QP.
     pub fn doorbell<H: Hw>(&mut self, qpn: u32, sq_pi: u16, rq_pi: u16, hw: &mut H) {
         self.sh.begin(Self::DOORBELL_STEPS);
@@ -85,6 +85,19 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                     return;
                 }
                 None => CMD_NOT_FOUND,
+            },
+            CMD_KEY_REGISTER => match self.keys.register(&KeyRegister::decode(entry), &mut self.sh, hw) {
+                Ok(key) => {
+                    self.sh.answer(cookie, CMD_OK, &[key], hw);
+                    return;
+                }
+                Err(status) => status,
+            },
+            CMD_KEY_BIND => self.keys.bind(&KeyBind::decode(entry), &mut self.sh, hw),
+            CMD_KEY_FREE => self.keys.free(&KeyFree::decode(entry), &mut self.sh, hw),
+            CMD_KEYS_DROP => match KeysDrop::decode(entry).asid {
+                0 => CMD_INVALID,
+                asid => return self.keys.drop_all(asid, cookie),
             },
             CMD_CRASH => {
                 let crash = Crash::decode(entry);
@@ -177,7 +190,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     fn qp_create<H: Hw>(&mut self, want: &QpCreate, hw: &mut H) -> u32 {
         let &QpCreate { qpn, asid, uar, log2_sq, log2_rq, send_cqn, recv_cqn, trigger, max_list, mode, .. } = want;
-        let &QpCreate { block, sq_base, rq_base, timeout, retries, .. } = want;
+        let &QpCreate { block, sq_base, rq_base, timeout, retries, domain, .. } = want;
         let Some(i) = Self::index(qpn) else {
             return CMD_INVALID;
         };
@@ -218,6 +231,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         qp.timeout = if timeout == 0 { TIMEOUT } else { timeout };
         qp.retries = (if retries == 0 { RETRIES } else { retries }) as u8;
         qp.message = mode == MODE_MESSAGE;
+        qp.domain = domain;
         hw.doorbell_config(qpn, DbCfg { valid: 1, fast: 0, page: uar as u32 });
         CMD_OK
     }

@@ -7,8 +7,8 @@ use super::hw::{Hw, Log, TX_LOOPBACK};
 use super::limits::{FAST_LIST, FAST_WINDOW, REQUEST_SHARE, REQUEST_TIME, REQUESTS, REQUESTS_OFFERED};
 use super::peers::Requests;
 use super::qp::{
-    CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, Qp, TODO_DREQ, TODO_RECALL, TODO_RECALLED, TODO_REP, TODO_REQ,
-    TODO_RTU,
+    CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, Qp, TODO_DREQ, TODO_GO, TODO_RECALL, TODO_RECALLED, TODO_REP,
+    TODO_REQ, TODO_RTU,
 };
 use super::request::{
     End, REFUSAL_WORDS, REQUEST_FREE, REQUEST_LATE, REQUEST_NEW, REQUEST_OFFERED, REQUEST_OVER, REQUEST_REFUSED,
@@ -18,8 +18,8 @@ use super::shared::Shared;
 use crate::base::rule::{self, Rule};
 use crate::wire::headers::{BTH_SEND_ONLY, PSN_MASK, Packet, Template, list_qkey};
 use crate::wire::records::{
-    CHALLENGE, CONTROL_WORDS, MESSAGE_HEADER, REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ,
-    REC_REP, REC_REQ, REC_RTU, START, VERSION, record,
+    CHALLENGE, CONTROL_WORDS, MESSAGE_HEADER, REC_DREQ, REC_GO, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED,
+    REC_REJ, REC_REP, REC_REQ, REC_RTU, START, VERSION, record,
 };
 use berth_abi::card::{CONTROL_QPN, CREDITS_PER_QP};
 use berth_abi::counters::{
@@ -28,7 +28,8 @@ use berth_abi::counters::{
 use berth_abi::message::{CmRequest, CmRequestOver};
 use berth_abi::ring::PRIVATE_DATA;
 use berth_abi::status::{
-    REASON_BUSY, REASON_NO_LISTENER, REASON_PEER_CLOSE, REASON_PROTOCOL, REASON_REJECTED, WC_FLUSHED,
+    REASON_ACCESS, REASON_BUSY, REASON_NO_LISTENER, REASON_NO_TARGET, REASON_PEER_CLOSE, REASON_PROTOCOL,
+    REASON_REJECTED, REASON_SEND_FAILED, WC_FLUSHED, WC_REMOTE_ACCESS, WC_REMOTE_ERROR,
 };
 
 /// Mode of a connection (CR-17), on the wire: stream.
@@ -98,14 +99,14 @@ impl Records {
             REC_REJ => words == REFUSAL_WORDS,
             REC_DREQ => words == 5,
             REC_KEEPALIVE => words == 1,
-            REC_RECALL | REC_RECALLED => words == 3,
+            REC_RECALL | REC_RECALLED | REC_GO => words == 3,
             _ => false,
         };
         (fits && at + words <= self.len).then_some((kind, words, head >> 16))
     }
 }
 
-impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// Position of the request that the host has under this id.
     pub(crate) fn find_request(&self, id: u32) -> Option<usize> {
         self.requests.iter().position(|r| r.state == REQUEST_OFFERED && r.id == id)
@@ -415,6 +416,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 self.fast_give_up(qpn, m.word(at, 2), hw);
             }
             (REC_RECALLED, CONNECTED) => qp.fast_recalled(now, m.word(at, 2), sh, hw),
+            (REC_GO, CONNECTED) => qp.fast_go(now, hw),
             _ => hw.count(F_CONTROL_BAD, 1),
         }
     }
@@ -510,7 +512,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     fn take_end<H: Hw>(&mut self, i: usize, qpn: u32, m: &Records, at: usize, hw: &mut H) {
         let peer = i as u8 + 1;
-        let [epoch, from, from_epoch] = [1, 2, 3].map(|k| m.word(at, k));
+        let [epoch, from, from_epoch, reason] = [1, 2, 3, 4].map(|k| m.word(at, k));
         for qp in &mut self.qps {
             self.sh.step();
             let ours = qp.peer == peer
@@ -520,7 +522,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 };
             if ours && matches!(qp.state, CONNECTING | CONNECTED) {
                 qp.tell_peer = false;
-                qp.close(REASON_PEER_CLOSE, &mut self.sh, hw);
+                match reason {
+                    // In place of a NAK, which may be lost.
+                    REASON_ACCESS => qp.fail(REASON_SEND_FAILED, WC_REMOTE_ACCESS, &mut self.sh, hw),
+                    REASON_NO_TARGET => qp.fail(REASON_SEND_FAILED, WC_REMOTE_ERROR, &mut self.sh, hw),
+                    _ => qp.close(REASON_PEER_CLOSE, &mut self.sh, hw),
+                }
             }
         }
         for request in &mut self.requests {
@@ -556,7 +563,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         while qp.todo != 0 {
             self.sh.step();
             // Lowest bit first: the order of a connection's life, the end after all but credits.
-            let order = [TODO_REQ, TODO_REP, TODO_RTU, TODO_RECALLED, TODO_RECALL, TODO_DREQ];
+            let order = [TODO_REQ, TODO_REP, TODO_RTU, TODO_RECALLED, TODO_RECALL, TODO_GO, TODO_DREQ];
             let todo = order.into_iter().find(|bit| qp.todo & bit != 0).unwrap_or(qp.todo);
             let own = qp.qpn();
             let (to, epoch) = (qp.peer_qpn, qp.peer_epoch);
@@ -591,6 +598,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 TODO_RTU => peer.append(&[record(REC_RTU, 2, to), epoch]),
                 TODO_RECALLED => peer.append(&[record(REC_RECALLED, 3, to), epoch, qp.kept]),
                 TODO_RECALL => peer.append(&[record(REC_RECALL, 3, to), epoch, qp.rq.recall.asked().unwrap_or(0)]),
+                TODO_GO => peer.append(&[record(REC_GO, 3, to), epoch, qp.go]),
                 TODO_DREQ => peer.append(&[record(REC_DREQ, 5, to), epoch, own, qp.epoch, qp.reason as u32]),
                 _ => true,
             };

@@ -3,7 +3,7 @@
 
 use super::hw::{Hw, Log};
 use super::qp::{
-    CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, EVENT_CLOSED, EVENT_ERROR, Qp, TODO_DREQ, TODO_RECALL,
+    CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, EVENT_CLOSED, EVENT_ERROR, Qp, TODO_DREQ, TODO_GO, TODO_RECALL,
     TODO_RECALLED, TODO_REP, TODO_REQ, TODO_RTU,
 };
 use super::shared::Shared;
@@ -37,7 +37,7 @@ impl Qp {
     }
 
     fn end(&mut self, state: u8, reason: u32, sh: &mut Shared) {
-        self.todo &= !(TODO_RECALL | TODO_RECALLED | TODO_RTU);
+        self.todo &= !(TODO_RECALL | TODO_RECALLED | TODO_RTU | TODO_GO);
         if self.state == CONNECTING || self.state == CONNECTED {
             // A request that was never sent need not be taken back.
             if self.todo & TODO_REQ == 0 && self.tell_peer {
@@ -47,7 +47,7 @@ impl Qp {
         }
         self.state = state;
         self.reason = reason as u8;
-        self.sq.deadline = 0;
+        (self.sq.deadline, self.fast.waits_until) = (0, 0);
         sh.close_work |= self.bit();
     }
 

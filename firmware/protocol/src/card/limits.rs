@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sizes and times of the firmware. They decide how much RAM a QP takes (some 300 bytes).
 
+use crate::rc::{NOT_YET_TIMER, rnr_time};
 use crate::wire::records::{CONTROL_WORDS, MESSAGE_HEADER};
-use berth_abi::card::CM_REQUESTS;
+use berth_abi::card::{CLOCK_HZ, CM_REQUESTS};
 
 /// Places for requests for a connection that wait for an answer, and for answers that wait for room.
 pub const REQUESTS: usize = 16;
@@ -42,6 +43,8 @@ pub const FAST_BLOCKS: u32 = 16;
 pub const FAST_POLL: u64 = 5_000;
 /// Most doublings of that time while the row is not idle (1.3 ms).
 pub const FAST_POLL_DOUBLED: u8 = 6;
+/// Time after which a connection that waits for memory of its peer asks again, if no GO has come (PC-4; cycles, 655 ms).
+pub const NOT_YET: u64 = rnr_time(NOT_YET_TIMER) as u64 * (CLOCK_HZ as u64 / 100_000);
 /// Default acknowledgement time-out in cycles (16 ms).
 pub const TIMEOUT: u32 = 4_000_000;
 /// Default retries before a peer counts as lost.

@@ -3,7 +3,8 @@
 //!
 //! Here is what the card knows. [`hw::Hw`] is what it wants of the engines, [`limits`] are sizes and times, `shared` is
 //! what all QPs and peers have in common. `control` carries records to a peer, `request` asks for a connection, `peers`
-//! are all ends. RTL has the [`rows`] of a connected QP (`qp`) until its `end`; `reports` are what it leaves to firmware.
+//! are all ends. RTL has the table of `keys`, and the [`rows`] of a connected QP (`qp`) until its `end`; `reports` are what it
+//! leaves to firmware.
 //!
 //! Entry points, each bounded by `steps`: `command` of the driver, `rx` for frames (those that begin and end connections
 //! are for `connect`), `reports`, and `work` for what is left. `pressure` decides who releases memory when it is short.
@@ -13,6 +14,7 @@ mod connect;
 mod control;
 mod end;
 pub mod hw;
+mod keys;
 pub mod limits;
 mod peers;
 mod pressure;
@@ -27,6 +29,7 @@ mod work;
 
 use berth_abi::card::FIRST_QPN;
 use control::Peer;
+use keys::Index;
 use limits::{REQUESTS, SERVICES};
 use qp::{CREATED, FREE, Qp};
 use request::Request;
@@ -43,20 +46,26 @@ pub(crate) struct Revocation {
 }
 
 /// Everything that firmware knows. All-zero when new, so that it lies in `.bss`.
-/// `QPS`: data QPs (at most 64; QPNs from `FIRST_QPN`), `PEERS`: end nodes it talks to at a time (at most 64).
+/// `QPS`: data QPs (at most 64; QPNs from `FIRST_QPN`), `PEERS`: end nodes it talks to at a time (at most 64), `KEYS`: keys
+/// that peers can be given.
 ///
 /// Each call is bounded as a whole, whatever came before: [`Card::POLL_STEPS`] and the like.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Card<const QPS: usize = 64, const PEERS: usize = { berth_abi::card::NUM_PEERS as usize }> {
+pub struct Card<
+    const QPS: usize = 64,
+    const PEERS: usize = { berth_abi::card::NUM_PEERS as usize },
+    const KEYS: usize = { berth_abi::card::NUM_KEYS as usize },
+> {
     pub(crate) qps: [Qp; QPS],
     pub(crate) peers: [Peer; PEERS],
     pub(crate) requests: [Request; REQUESTS],
     pub(crate) services: [u16; SERVICES],
     pub(crate) revocation: Revocation,
+    pub(crate) keys: Index<KEYS>,
     pub(crate) sh: Shared,
 }
 
-impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// A card without name, QPs or peers.
     pub const fn new() -> Self {
         assert!(QPS <= 64 && PEERS <= 64);
@@ -66,13 +75,14 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             requests: [Request::FREE; REQUESTS],
             services: [0; SERVICES],
             revocation: Revocation { active: false, asid: 0, cookie: 0, start: 0, end: 0 },
+            keys: Index::new(),
             sh: Shared::new(),
         }
     }
 
     /// Whether [`Card::command`] may be given a firmware command now; else leave it in the FIFO.
     pub fn command_ready(&self) -> bool {
-        !self.revocation.active && self.sh.answer_room()
+        !self.revocation.active && !self.keys.drops() && self.sh.answer_room()
     }
 
     /// Position of a QPN.
@@ -92,13 +102,18 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         Self::index(qpn).and_then(|i| self.qps.get(i)).map_or(FREE, |qp| qp.state)
     }
 
+    /// Keys that there are.
+    pub fn keys_in_use(&self) -> usize {
+        self.keys.in_use()
+    }
+
     /// QPs that are not free.
     pub fn qps_in_use(&self) -> usize {
         self.qps.iter().filter(|qp| qp.state >= CREATED).count()
     }
 }
 
-impl<const QPS: usize, const PEERS: usize> Default for Card<QPS, PEERS> {
+impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Default for Card<QPS, PEERS, KEYS> {
     fn default() -> Self {
         Self::new()
     }

@@ -19,7 +19,7 @@ pub(crate) enum Requests {
     Again,
 }
 
-impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// Position of the peer with this address.
     pub(crate) fn find_peer(&self, ip: u32) -> Option<usize> {
         self.peers.iter().position(|peer| peer.ip == ip && ip != 0)

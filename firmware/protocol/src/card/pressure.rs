@@ -14,7 +14,7 @@ fn progress<H: Hw>(qps: &[Qp], i: usize, hw: &mut H) -> u32 {
     qps.get(i).filter(|qp| qp.fast.on).map_or(0, |qp| of(qp, hw))
 }
 
-impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// Page requests of address space `asid` (0: all) wait for budget (decision 19): receives announce what is granted
     /// and release what is held ahead of need, and if some QP gets nothing at all, unused credits are recalled. Gives
     /// the QP whose receive does not fit, see [`Self::squeeze`], or 0.

@@ -32,6 +32,8 @@ pub const TODO_DREQ: u16 = 8;
 pub const TODO_RECALL: u16 = 32;
 /// `Qp::todo`: answer the peer's recall.
 pub const TODO_RECALLED: u16 = 64;
+/// `Qp::todo`: memory that the peer waits for can be had.
+pub const TODO_GO: u16 = 128;
 
 /// `Qp::events`: the connection is there.
 pub const EVENT_ESTABLISHED: u8 = 1;
@@ -103,12 +105,28 @@ pub struct Fast {
     pub(super) looks: u8,
     /// Until when it asks for no receive memory, after a recall; 0: it may ask.
     pub rests_until: u64,
+    /// Until when it waits for memory of the peer (PC-4); 0: it does not.
+    pub waits_until: u64,
+    /// A GO has come and no wait for it: the next PSN then. What it is for had left.
+    pub(super) go: Option<u32>,
+    /// When a GO last ended a wait.
+    pub(super) woken: Option<u64>,
 }
 
 impl Fast {
     /// Not RTL's.
-    pub const NONE: Self =
-        Self { on: false, window: 0, due: Due::Nothing, una: 0, revoking: false, looks: 0, rests_until: 0 };
+    pub const NONE: Self = Self {
+        on: false,
+        window: 0,
+        due: Due::Nothing,
+        una: 0,
+        revoking: false,
+        looks: 0,
+        rests_until: 0,
+        waits_until: 0,
+        go: None,
+        woken: None,
+    };
 }
 
 /// A queue pair. All-zero when free.
@@ -176,6 +194,10 @@ pub struct Qp {
     pub fast: Fast,
     /// Number that answers a recall.
     pub kept: u32,
+    /// Protection domain whose keys the peer may use; 0: none.
+    pub domain: u16,
+    /// PSN of the operation that the peer is to go on with.
+    pub go: u32,
     /// Service that is asked for.
     pub service: u32,
     /// Bytes of private data.
@@ -224,6 +246,8 @@ impl Qp {
         lists: Lists { epoch: 0, peer_epoch: 0 },
         fast: Fast::NONE,
         kept: 0,
+        domain: 0,
+        go: 0,
         service: 0,
         private_len: 0,
         private: [0; 8],

@@ -3,19 +3,22 @@
 
 use super::Card;
 use super::hw::{Hw, Log};
-use super::limits::{FAST_REST, TIMEOUT};
-use super::qp::{CONNECTED, Due, Qp};
+use super::limits::{FAST_REST, NOT_YET, TIMEOUT};
+use super::qp::{CONNECTED, Due, Qp, TODO_GO};
 use super::shared::Shared;
 use crate::base::rule::{self, Rule};
 use crate::credit::recall::Answered;
-use crate::rc::{RoundTrip, Tries};
-use berth_abi::counters::{F_BAD_INDEX, F_FAST_EVENTS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN};
+use crate::rc::{NOT_YET_TIMER, NakCode, RoundTrip, Syndrome, Tries};
+use crate::wire::headers::{PSN_MASK, psn_sub};
+use berth_abi::counters::{
+    F_ACCESS_REFUSED, F_BAD_INDEX, F_FAST_EVENTS, F_MEMORY_WAITS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN,
+};
 use berth_abi::cpu::{LIST_OK, LIST_REPEAT};
 use berth_abi::rows::{ROW_CLOCK as UNIT, event::*, recv, send};
 use berth_abi::status::{
-    PAGE_NO_MEMORY, PAGE_OVER_BUDGET, REASON_BAD_INDEX, REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ,
-    REASON_SEND_FAILED, REASON_WITHDRAWN, WC_FLUSHED, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET,
-    WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
+    PAGE_NO_MEMORY, PAGE_OVER_BUDGET, REASON_ACCESS, REASON_BAD_INDEX, REASON_NO_TARGET, REASON_PEER_LOST,
+    REASON_PROTOCOL, REASON_QUEUE_READ, REASON_SEND_FAILED, REASON_WITHDRAWN, WC_FLUSHED, WC_LOCAL_PROTECTION,
+    WC_NO_MEMORY, WC_OVER_BUDGET, WC_REMOTE_ACCESS, WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
 };
 
 /// `WC_*` for the driver's refusal of a page request.
@@ -58,6 +61,10 @@ impl Qp {
     /// tries is doubled here. A time that is shorter than two round trips counts as these, and as the default while RTL
     /// has not measured them: a time-out that was set for another wire ends no connection.
     fn fast_timed_out<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        if self.fast.waits_until != 0 {
+            // It came before the peer said that it is to wait.
+            return;
+        }
         let una = self.fast_sends(send::UNA, hw);
         if self.fast.due == Due::Again {
             if una == self.fast.una {
@@ -85,6 +92,50 @@ impl Qp {
                 (self.fast.due, self.sq.deadline) = (Due::Again, now + more);
                 sh.arm(self.sq.deadline, hw);
             }
+        }
+    }
+
+    /// RNR NAK with `syndrome` for packet `psn`: the peer's memory is not there yet (PC-4). RTL has halted.
+    #[inline(never)]
+    fn fast_not_ready<H: Hw>(&mut self, now: u64, syndrome: u8, psn: u32, sh: &mut Shared, hw: &mut H) {
+        if syndrome & 0x1f != NOT_YET_TIMER {
+            // A Berth card says nothing else.
+            return self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
+        }
+        hw.count(F_MEMORY_WAITS, 1);
+        self.sq.tries = Tries::NONE;
+        if self.fast.due == Due::Again {
+            // All goes again when the wait is over.
+            (self.fast.due, self.sq.deadline) = (Due::Nothing, 0);
+        }
+        self.fast.waits_until = now + NOT_YET;
+        // A GO has overtaken the NAK, unless the packet left only after it; or the NAK is for an earlier copy of what a GO
+        // has let go within a round trip.
+        let overtaken = self.fast.go.take().is_some_and(|next| psn_sub(psn, next) >> 23 != 0);
+        let round = RoundTrip::of(self.fast_sends(send::ROUND_TRIP, hw).wrapping_mul(UNIT)).get();
+        let late = self.fast.woken.is_some_and(|at| now.saturating_sub(at) < round as u64);
+        match overtaken || late {
+            true => self.fast_go_on(hw),
+            false => sh.arm(self.fast.waits_until, hw),
+        }
+    }
+
+    /// The wait for the peer's memory is over: what is not acknowledged goes again.
+    #[inline(never)]
+    pub fn fast_go_on<H: Hw>(&mut self, hw: &mut H) {
+        self.fast.waits_until = 0;
+        self.fast_send(send::COMMAND, send::CMD_GO_ON, hw);
+    }
+
+    /// GO (PC-4). It may overtake its NAK, and one may stand for several: any ends the wait, as in
+    /// [`crate::rc::Requester::go`].
+    #[inline(never)]
+    pub fn fast_go<H: Hw>(&mut self, now: u64, hw: &mut H) {
+        if self.fast.waits_until != 0 {
+            self.fast.woken = Some(now);
+            self.fast_go_on(hw);
+        } else {
+            self.fast.go = Some(self.fast_sends(send::NEXT, hw));
         }
     }
 
@@ -129,9 +180,17 @@ impl Qp {
         let status = (arg & 0xff) as u8;
         match code {
             EVENT_TIMEOUT => self.fast_timed_out(now, sh, hw),
-            EVENT_NAK => self.fail(REASON_SEND_FAILED, WC_REMOTE_ERROR, sh, hw),
-            // No Berth card sends one.
-            EVENT_RNR => self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw),
+            EVENT_NAK => {
+                let access = Syndrome::from_byte((arg >> 24) as u8) == Some(Syndrome::Nak(NakCode::RemoteAccess));
+                let status = if access { WC_REMOTE_ACCESS } else { WC_REMOTE_ERROR };
+                self.fail(REASON_SEND_FAILED, status, sh, hw);
+            }
+            EVENT_RNR => self.fast_not_ready(now, (arg >> 24) as u8, arg & PSN_MASK, sh, hw),
+            // Memory that cannot be had, too: RTL refuses the operation when it comes again.
+            EVENT_TARGET => {
+                self.go = arg & PSN_MASK;
+                self.tell(TODO_GO, sh);
+            }
             EVENT_LIST => match arg & 0xff {
                 LIST_OK | LIST_REPEAT => (),
                 refused => self.refuse_list(refused, sh, hw),
@@ -154,6 +213,8 @@ impl Qp {
                 let (reason, counter) = match arg {
                     FAULT_WRITE => (REASON_WITHDRAWN, Some(F_WITHDRAWN)),
                     FAULT_NO_CREDIT => (REASON_PROTOCOL, Some(F_NO_CREDIT)),
+                    FAULT_ACCESS => (REASON_ACCESS, Some(F_ACCESS_REFUSED)),
+                    FAULT_PAGE => (REASON_NO_TARGET, None),
                     _ => (REASON_PROTOCOL, None),
                 };
                 if let Some(counter) = counter {
@@ -166,7 +227,7 @@ impl Qp {
     }
 }
 
-impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// Event `code` of the fast path for QP `qpn` (`CPU_FAST_EVENT`, `CPU_FAST_ARG`): no packet on a clean wire causes
     /// one. All are counted (`F_FAST_EVENTS`).
     #[inline(never)]

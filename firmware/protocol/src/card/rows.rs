@@ -85,7 +85,7 @@ impl Qp {
         self.fast_template(sh, hw);
         let window = (self.fast.window as u32).min(FAST_WINDOW);
         let mode = send::Mode {
-            remote: 0,
+            remote: self.message as u32,
             reorder: REORDER,
             window,
             loopback: self.loopback as u32,
@@ -151,7 +151,7 @@ impl Qp {
         let [mac, mac_top] = mac_words(mac);
         let words = [
             recv::Mode {
-                remote: 0,
+                remote: self.message as u32,
                 ack_every: FAST_ACK_EVERY,
                 rnr_timer: 0,
                 message: self.message as u32,
@@ -163,7 +163,7 @@ impl Qp {
             ip,
             mac,
             mac_top,
-            recv::Space { domain: 0, cqn: self.recv_cqn as u32, asid: self.asid as u32 }.word(),
+            recv::Space { domain: self.domain as u32, cqn: self.recv_cqn as u32, asid: self.asid as u32 }.word(),
             self.lists.epoch,
             self.lists.peer_epoch,
             list_qkey(self.peer_epoch),
@@ -335,7 +335,7 @@ impl Qp {
     }
 }
 
-impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// After a reset: frames of all QPs are the core's, whatever the rows' RAM holds.
     pub fn clear_rows<H: Hw>(&mut self, hw: &mut H) {
         self.sh.begin(QPS as u32);

@@ -13,7 +13,7 @@ use berth_abi::card::{CONTROL_QPN, RX_SLOTS};
 use berth_abi::counters::{F_ADDRESS_CONFLICTS, F_BAD_HEADER, F_BAD_OPCODE, F_FOREIGN, F_NOT_FOR_US, F_UNKNOWN_QP};
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 
-impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// A frame of `len` bytes (with iCRC) lies in receive slot `slot`; flags `RX_FLAG_*`. The card frees the slot.
     pub fn rx<H: Hw>(&mut self, now: u64, slot: u32, len: u32, flags: u32, hw: &mut H) {
         self.sh.begin(Self::RX_STEPS);

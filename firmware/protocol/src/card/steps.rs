@@ -6,6 +6,7 @@
 //! from those of the parts, each a worst case of its own; no real call comes near the sum.
 
 use super::Card;
+use super::keys::{DROP_KEYS, DROP_LOOKS, KEY_WORDS};
 use super::limits;
 use crate::wire::records::{self, MESSAGE_HEADER};
 
@@ -35,11 +36,16 @@ const RECORDS: u32 = CONTROL_WORDS - MESSAGE_HEADER as u32;
 /// The words of a credit list are shifted, and given to RTL; it may begin the connection.
 const RX_LIST: u32 = CONTROL_WORDS + HAND_OVER + CONTROL_WORDS;
 
+/// A key is loaded, stored, and stored again if it cannot be what was asked for.
+const KEY: u32 = 6 * KEY_WORDS;
+/// Places are looked at, and the keys of some ended.
+const KEYS_STEP: u32 = DROP_LOOKS as u32 + DROP_KEYS as u32 * 2 * KEY_WORDS + ANSWER;
+
 const fn max(a: u32, b: u32) -> u32 {
     if a > b { a } else { b }
 }
 
-impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     const QPS_STEPS: u32 = QPS as u32;
     const PEERS_STEPS: u32 = PEERS as u32;
     const DROP_CONNECTIONS: u32 = Self::QPS_STEPS * (1 + HAND_OVER) + REQUESTS;
@@ -59,9 +65,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         + RECORDS
         + RECORDS * (1 + Self::TAKE_RECORD);
 
-    /// Steps of [`Card::command`]: pressure, or all peers forgotten, RTL told the card's name, and a new key, or the end of
-    /// a QP; and the answer.
-    pub const COMMAND_STEPS: u32 = max(Self::PRESSURE, max(Self::PEERS_STEPS + NAME + NEW_KEY, HAND_OVER)) + ANSWER;
+    /// Steps of [`Card::command`]: pressure, or all peers forgotten, RTL told the card's name, and a new secret, or the end of
+    /// a QP, or a key; and the answer.
+    pub const COMMAND_STEPS: u32 =
+        max(max(Self::PRESSURE, KEY), max(Self::PEERS_STEPS + NAME + NEW_KEY, HAND_OVER)) + ANSWER;
     /// Steps of [`Card::doorbell`].
     pub const DOORBELL_STEPS: u32 = HAND_OVER;
     /// Steps of [`Card::rx`]: a control message, a credit list, or an ARP message that changes headers.
@@ -79,5 +86,6 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         + Self::PEERS_STEPS
         + REQUESTS;
     /// Steps of [`Card::poll`]: one piece of each kind of work.
-    pub const POLL_STEPS: u32 = FLUSH_ANSWERS + Self::REVOKE_STEP + PEER_STEP + CTL_STEP + ANSWER + REQUEST_STEP;
+    pub const POLL_STEPS: u32 =
+        FLUSH_ANSWERS + Self::REVOKE_STEP + KEYS_STEP + PEER_STEP + CTL_STEP + ANSWER + REQUEST_STEP;
 }

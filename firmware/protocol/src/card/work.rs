@@ -10,7 +10,7 @@ use crate::base::rule::{self, Rule};
 use berth_abi::message::{CmClosed, CmEstablished, QpError};
 use berth_abi::status::CMD_OK;
 
-impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// The timer's time has come.
     pub fn timer<H: Hw>(&mut self, now: u64, hw: &mut H) {
         self.sh.begin(Self::TIMER_STEPS);
@@ -22,6 +22,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
             if qp.fast.rests_until != 0 && now >= qp.fast.rests_until {
                 qp.fast_wake(hw);
+            }
+            if qp.fast.waits_until != 0 && now >= qp.fast.waits_until {
+                qp.fast_go_on(hw);
             }
         }
         for i in 0..PEERS {
@@ -46,7 +49,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let mut next = u64::MAX;
         for qp in &self.qps {
             self.sh.step();
-            for deadline in [qp.sq.deadline, qp.fast.rests_until] {
+            for deadline in [qp.sq.deadline, qp.fast.rests_until, qp.fast.waits_until] {
                 if deadline != 0 {
                     next = next.min(deadline);
                 }
@@ -75,6 +78,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         self.sh.begin(Self::POLL_STEPS);
         let answered = self.sh.flush_answers(hw);
         self.revoke_step(now, hw);
+        let drops = self.keys.step(&mut self.sh, hw);
         if let Some(i) = self.sh.last[0].take(&mut self.sh.peer_work)
             && let Some(peer) = self.peers.get_mut(i)
             && peer.step(now, &mut self.sh, hw)
@@ -101,7 +105,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let sh = &self.sh;
         let engines = sh.peer_work | sh.ctl_work | sh.close_work;
         // QPs that wait for a slot or for the event ring do not count as work, or the loop would spin.
-        engines != 0 || (answered && told && sh.event_work != 0)
+        engines != 0 || drops || (answered && told && sh.event_work != 0)
     }
 
     /// Winds up a QP in error, closed or to be destroyed.

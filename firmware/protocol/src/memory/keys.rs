@@ -11,6 +11,9 @@
 //! deallocated; a BIND element of a send queue does the same as the verb. Regions are keys that windows may be
 //! bound inside of; a region stays as long as windows are bound in it.
 //!
+//! The verbs are [`Verbs`]', which knows the places that are free and has the keys themselves from a [`Store`]: the card's is
+//! RTL's RAM, where they are looked up. [`Keys`] has them in memory and looks them up itself; RTL is compared with it.
+//!
 //! Keys say what may be accessed, not what is in memory: the pager handles absent pages (QP-13).
 
 use berth_abi::rows::recv;
@@ -97,8 +100,9 @@ struct Claim {
     over: bool,
 }
 
+/// A place of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Entry {
+pub struct Entry {
     state: State,
     region: bool,
     /// The key; of a free place, the last one that it had.
@@ -110,13 +114,335 @@ struct Entry {
     claim: Option<Claim>,
 }
 
-/// The keys of one card, `N` at most (a power of two, up to [`MOST`]).
+impl Entry {
+    const NONE: Self = Self {
+        state: State::Free,
+        region: false,
+        key: 0,
+        domain: 0,
+        binding: Binding { va: 0, len: 0, rights: 0, one_shot: false, region: 0 },
+        windows: 0,
+        claim: None,
+    };
+
+    /// It has this key.
+    fn is(&self, key: u32) -> bool {
+        self.state != State::Free && rule::holds(Rule::KeyMatches, self.key == key)
+    }
+
+    /// As the card's table has it, in the words from [`recv::KEY`] on. `asid`: the address space that its range lies in. A key
+    /// that is stored anew is fresh: every change of a one-shot key makes it so.
+    pub fn words(&self, asid: u8) -> [u32; 8] {
+        let Binding { va, len, rights, one_shot, region } = self.binding;
+        if self.state == State::Free {
+            return [self.key, 0, 0, 0, 0, 0, 0, 0];
+        }
+        let scope = recv::KeyScope {
+            domain: self.domain.into(),
+            asid: asid.into(),
+            live: 1,
+            bound: u32::from(self.state == State::Bound),
+            one_shot: one_shot.into(),
+            rights: rights.into(),
+        };
+        let last = va.wrapping_add(len).wrapping_sub(1);
+        let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
+        let kept = u32::from(self.windows) | u32::from(self.region) << 31;
+        [self.key, scope.word(), low(va), high(va), low(last), high(last), region, kept]
+    }
+
+    /// From such words. An operation that uses it is not among them.
+    pub const fn from_words(words: &[u32; 8]) -> Self {
+        let &[key, scope, va, va_high, last, last_high, region, kept] = words;
+        let scope = recv::KeyScope::from_word(scope);
+        let state = match (scope.live, scope.bound) {
+            (0, _) => return Self { key, ..Self::NONE },
+            (_, 0) => State::Allocated,
+            _ => State::Bound,
+        };
+        let va = va as u64 | (va_high as u64) << 32;
+        let last = last as u64 | (last_high as u64) << 32;
+        let len = last.wrapping_add(1).wrapping_sub(va);
+        let binding = Binding { va, len, rights: scope.rights as u8, one_shot: scope.one_shot != 0, region };
+        Self {
+            state,
+            region: kept >> 31 != 0,
+            key,
+            domain: scope.domain as u16,
+            binding,
+            windows: kept as u16,
+            claim: None,
+        }
+    }
+}
+
+/// Where the places of a table are kept.
+pub trait Store {
+    /// What is in a place.
+    fn load(&mut self, place: usize) -> Entry;
+    /// Puts something into a place.
+    fn store(&mut self, place: usize, entry: &Entry);
+}
+
+/// What is done with the keys of a table of `N` places (a power of two, up to [`MOST`]). All-zero when new.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Verbs<const N: usize> {
+    /// The first ones, but for `used`, are the places that are free, each XORed with its index, so that all 0 has all of them.
+    free: [u16; N],
+    used: u32,
+}
+
+impl<const N: usize> Default for Verbs<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const N: usize> Verbs<N> {
+    /// No keys.
+    pub const fn new() -> Self {
+        const { assert!(N.is_power_of_two() && N <= MOST) };
+        Self { free: [0; N], used: 0 }
+    }
+
+    /// The only place where `key` can be.
+    pub const fn place_of(key: u32) -> usize {
+        (key >> TAG_BITS) as usize & (N - 1)
+    }
+
+    /// Keys that are not free.
+    pub const fn in_use(&self) -> usize {
+        self.used as usize
+    }
+
+    fn find(store: &mut impl Store, key: u32) -> Result<Entry, KeyError> {
+        Some(store.load(Self::place_of(key))).filter(|entry| entry.is(key)).ok_or(KeyError::Unknown)
+    }
+
+    /// Takes one of the free places, each as likely as the others, and gives it a key.
+    fn take(&mut self, store: &mut impl Store, entropy: u64) -> Option<(usize, u32)> {
+        let left = (N as u32).checked_sub(self.used)?;
+        let last = left.checked_sub(1)?;
+        let at = (((entropy >> 32) * u64::from(left)) >> 32) as u32;
+        let moved = *self.free.get(last as usize)? ^ (last ^ at) as u16;
+        let place = core::mem::replace(self.free.get_mut(at as usize)?, moved) ^ at as u16;
+        self.used = self.used.saturating_add(1);
+        let old = store.load(place.into()).key;
+        let places = ((N - 1) as u32) << TAG_BITS;
+        let drawn = entropy as u32 & !places | u32::from(place) << TAG_BITS;
+        // Neither 0 nor the key that the place had last.
+        let [key, other, third] = [drawn, drawn ^ 1 << 31, drawn ^ 1 << 30];
+        let fits = |key: u32| key != 0 && key != old;
+        let key = if fits(key) {
+            key
+        } else if fits(other) {
+            other
+        } else {
+            third
+        };
+        Some((place.into(), key))
+    }
+
+    /// A place is free again.
+    fn give_back(&mut self, store: &mut impl Store, place: usize, entry: &Entry) {
+        store.store(place, &Entry { key: entry.key, ..Entry::NONE });
+        let left = (N as u32).wrapping_sub(self.used);
+        if let Some(slot) = self.free.get_mut(left as usize) {
+            *slot = place as u16 ^ left as u16;
+            self.used = self.used.saturating_sub(1);
+        }
+    }
+
+    /// AllocateRKey: a new key of a protection domain, bound to nothing. `entropy` must be unpredictable for peers.
+    ///
+    /// # Errors
+    /// [`KeyError::Full`].
+    pub fn allocate(&mut self, store: &mut impl Store, domain: u16, entropy: u64) -> Result<u32, KeyError> {
+        let (place, key) = self.take(store, entropy).ok_or(KeyError::Full)?;
+        store.store(place, &Entry { state: State::Allocated, key, domain, ..Entry::NONE });
+        Ok(key)
+    }
+
+    /// Registers a region: allocated and bound at once, and windows may be bound inside it.
+    ///
+    /// # Errors
+    /// [`KeyError::Full`], [`KeyError::Invalid`].
+    pub fn register(
+        &mut self,
+        store: &mut impl Store,
+        domain: u16,
+        (va, len): (u64, u64),
+        rights: u8,
+        entropy: u64,
+    ) -> Result<u32, KeyError> {
+        let binding = Binding { va, len, rights, one_shot: false, region: 0 };
+        let key = self.allocate_bound(store, domain, binding, entropy)?;
+        let entry = Self::find(store, key)?;
+        store.store(Self::place_of(key), &Entry { region: true, ..entry });
+        Ok(key)
+    }
+
+    /// A new key, allocated and bound at once; to nothing, as [`Verbs::bind`] has it.
+    ///
+    /// # Errors
+    /// [`KeyError::Full`], [`KeyError::Invalid`]: nothing has changed.
+    pub fn allocate_bound(
+        &mut self,
+        store: &mut impl Store,
+        domain: u16,
+        binding: Binding,
+        entropy: u64,
+    ) -> Result<u32, KeyError> {
+        let key = self.allocate(store, domain, entropy)?;
+        if let Err(error) = Self::bind(store, key, binding) {
+            let _ = self.deallocate(store, key);
+            return Err(error);
+        }
+        Ok(key)
+    }
+
+    /// DeallocateRKey, or the end of a region: the key is never valid again.
+    ///
+    /// # Errors
+    /// [`KeyError::Unknown`]; [`KeyError::InUse`] for a region with windows.
+    pub fn deallocate(&mut self, store: &mut impl Store, key: u32) -> Result<(), KeyError> {
+        let entry = Self::find(store, key)?;
+        if entry.windows != 0 {
+            return Err(KeyError::InUse);
+        }
+        self.give_back(store, Self::place_of(key), &entry);
+        Self::leave(store, entry.binding.region);
+        Ok(())
+    }
+
+    /// The key in `place`, if there is one, is never valid again, whatever is bound in it: its owner is gone, with all others
+    /// of its address space.
+    pub fn drop_place(&mut self, store: &mut impl Store, place: usize) {
+        let entry = store.load(place);
+        if entry.state != State::Free {
+            self.give_back(store, place, &entry);
+        }
+    }
+
+    /// A window in `region` is gone.
+    fn leave(store: &mut impl Store, region: u32) {
+        if region != 0
+            && let Ok(mut entry) = Self::find(store, region)
+        {
+            entry.windows = entry.windows.saturating_sub(1);
+            store.store(Self::place_of(region), &entry);
+        }
+    }
+
+    /// BindRKey: the key gives access to `binding` from now on, and to nothing else; a one-shot key is fresh again. A
+    /// binding of length 0 at address 0 unbinds (QP-9). The caller checks that the process may access the memory; the
+    /// pager checks it again with each page.
+    ///
+    /// # Errors
+    /// [`KeyError::Unknown`], [`KeyError::Invalid`], [`KeyError::InUse`] (a region with windows): nothing has changed.
+    pub fn bind(store: &mut impl Store, key: u32, binding: Binding) -> Result<(), KeyError> {
+        let entry = Self::find(store, key)?;
+        if entry.windows != 0 {
+            return Err(KeyError::InUse);
+        }
+        let null = binding.va == 0 && binding.len == 0;
+        if !null {
+            let end = binding.va.checked_add(binding.len).ok_or(KeyError::Invalid)?;
+            let whole = READ | WRITE | ATOMIC;
+            if binding.len == 0 || binding.rights == 0 || binding.rights & !whole != 0 || entry.region {
+                return Err(KeyError::Invalid);
+            }
+            if binding.region != 0 {
+                let mut region = Self::find(store, binding.region)?;
+                let within = region.region
+                    && region.domain == entry.domain
+                    && binding.va >= region.binding.va
+                    && end <= region.binding.va + region.binding.len
+                    && binding.rights & !region.binding.rights == 0;
+                if !within || binding.region == key || region.windows == u16::MAX {
+                    return Err(KeyError::Invalid);
+                }
+                region.windows += 1;
+                store.store(Self::place_of(binding.region), &region);
+            }
+        }
+        let mut new = entry;
+        if !rule::broken(Rule::BoundIsFresh) {
+            new.claim = None;
+        }
+        new.state = if null { State::Allocated } else { State::Bound };
+        if !(null && rule::broken(Rule::UnboundGivesNothing)) {
+            new.binding = if null { Binding::default() } else { binding };
+        }
+        store.store(Self::place_of(key), &new);
+        Self::leave(store, entry.binding.region);
+        Ok(())
+    }
+
+    /// UnbindRKey: the key stays allocated and gives access to nothing.
+    ///
+    /// # Errors
+    /// As [`Verbs::bind`].
+    pub fn unbind(store: &mut impl Store, key: u32) -> Result<(), KeyError> {
+        Self::bind(store, key, Binding::default())
+    }
+
+    /// Gives a bound key a new value, so that the old one opens nothing.
+    ///
+    /// # Errors
+    /// [`KeyError::Unknown`]; [`KeyError::InUse`] for a region with windows.
+    pub fn renew(&mut self, store: &mut impl Store, key: u32, entropy: u64) -> Result<u32, KeyError> {
+        let moved = Self::find(store, key)?;
+        if moved.windows != 0 {
+            return Err(KeyError::InUse);
+        }
+        // It may get its own place again.
+        self.give_back(store, Self::place_of(key), &moved);
+        let (place, key) = self.take(store, entropy).ok_or(KeyError::Full)?;
+        store.store(place, &Entry { key, claim: None, ..moved });
+        Ok(key)
+    }
+
+    /// Gives a key the lowest bits that its owner wants; the old key opens nothing any more.
+    ///
+    /// # Errors
+    /// [`KeyError::Unknown`]; [`KeyError::InUse`] for a region with windows; [`KeyError::Invalid`] where it would be 0.
+    pub fn tag(store: &mut impl Store, key: u32, tag: u8) -> Result<u32, KeyError> {
+        let mut entry = Self::find(store, key)?;
+        if entry.windows != 0 {
+            return Err(KeyError::InUse);
+        }
+        let key = key >> TAG_BITS << TAG_BITS | u32::from(tag);
+        if key == 0 {
+            return Err(KeyError::Invalid);
+        }
+        entry.key = key;
+        entry.claim = None;
+        store.store(Self::place_of(key), &entry);
+        Ok(key)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Entries<const N: usize>([Entry; N]);
+
+impl<const N: usize> Store for Entries<N> {
+    fn load(&mut self, place: usize) -> Entry {
+        self.0.get(place).copied().unwrap_or_default()
+    }
+
+    fn store(&mut self, place: usize, entry: &Entry) {
+        if let Some(to) = self.0.get_mut(place) {
+            *to = *entry;
+        }
+    }
+}
+
+/// The keys of one card, `N` at most (a power of two, up to [`MOST`]), in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Keys<const N: usize> {
-    entries: [Entry; N],
-    /// The first `left` are the places that are free, each XORed with its index, so that all 0 has all of them.
-    free: [u16; N],
-    left: u32,
+    entries: Entries<N>,
+    verbs: Verbs<N>,
 }
 
 impl<const N: usize> Default for Keys<N> {
@@ -128,227 +454,76 @@ impl<const N: usize> Default for Keys<N> {
 impl<const N: usize> Keys<N> {
     /// No keys.
     pub const fn new() -> Self {
-        const NONE: Entry = Entry {
-            state: State::Free,
-            region: false,
-            key: 0,
-            domain: 0,
-            binding: Binding { va: 0, len: 0, rights: 0, one_shot: false, region: 0 },
-            windows: 0,
-            claim: None,
-        };
-        const { assert!(N.is_power_of_two() && N <= MOST) };
-        Self { entries: [NONE; N], free: [0; N], left: N as u32 }
-    }
-
-    /// The only place where `key` can be.
-    const fn place_of(key: u32) -> usize {
-        (key >> TAG_BITS) as usize & (N - 1)
+        Self { entries: Entries([Entry::NONE; N]), verbs: Verbs::new() }
     }
 
     fn find(&self, key: u32) -> Option<&Entry> {
-        let entry = self.entries.get(Self::place_of(key))?;
-        let right = entry.key == key;
-        (entry.state != State::Free && rule::holds(Rule::KeyMatches, right)).then_some(entry)
+        self.entries.0.get(Verbs::<N>::place_of(key)).filter(|entry| entry.is(key))
     }
 
-    fn find_mut(&mut self, key: u32) -> Result<&mut Entry, KeyError> {
-        match self.find(key) {
-            Some(_) => self.entries.get_mut(Self::place_of(key)).ok_or(KeyError::Unknown),
-            None => Err(KeyError::Unknown),
-        }
+    fn find_mut(&mut self, key: u32) -> Option<&mut Entry> {
+        self.entries.0.get_mut(Verbs::<N>::place_of(key)).filter(|entry| entry.is(key))
     }
 
-    /// Takes one of the free places, each as likely as the others, and gives it a key.
-    fn take(&mut self, entropy: u64) -> Option<(u32, &mut Entry)> {
-        let last = self.left.checked_sub(1)?;
-        let at = (((entropy >> 32) * u64::from(self.left)) >> 32) as u32;
-        let moved = *self.free.get(last as usize)? ^ (last ^ at) as u16;
-        let place = core::mem::replace(self.free.get_mut(at as usize)?, moved) ^ at as u16;
-        self.left = last;
-        let entry = self.entries.get_mut(usize::from(place))?;
-        let places = ((N - 1) as u32) << TAG_BITS;
-        let drawn = entropy as u32 & !places | u32::from(place) << TAG_BITS;
-        // Neither 0 nor the key that the place had last.
-        let [key, other, third] = [drawn, drawn ^ 1 << 31, drawn ^ 1 << 30];
-        let fits = |key: u32| key != 0 && key != entry.key;
-        let key = if fits(key) {
-            key
-        } else if fits(other) {
-            other
-        } else {
-            third
-        };
-        Some((key, entry))
-    }
-
-    /// A place is free again.
-    fn give_back(&mut self, place: usize) {
-        if let Some(slot) = self.free.get_mut(self.left as usize) {
-            *slot = place as u16 ^ self.left as u16;
-            self.left += 1;
-        }
-    }
-
-    /// AllocateRKey: a new key of a protection domain, bound to nothing. `entropy` must be unpredictable for peers.
+    /// As [`Verbs::allocate`].
     ///
     /// # Errors
-    /// [`KeyError::Full`].
+    /// As it.
     pub fn allocate(&mut self, domain: u16, entropy: u64) -> Result<u32, KeyError> {
-        let (key, entry) = self.take(entropy).ok_or(KeyError::Full)?;
-        *entry = Entry { state: State::Allocated, key, domain, ..Entry::default() };
-        Ok(key)
+        self.verbs.allocate(&mut self.entries, domain, entropy)
     }
 
-    /// Registers a region: allocated and bound at once, and windows may be bound inside it.
+    /// As [`Verbs::register`].
     ///
     /// # Errors
-    /// [`KeyError::Full`], [`KeyError::Invalid`].
+    /// As it.
     pub fn register(&mut self, domain: u16, va: u64, len: u64, rights: u8, entropy: u64) -> Result<u32, KeyError> {
-        let key = self.allocate(domain, entropy)?;
-        let binding = Binding { va, len, rights, one_shot: false, region: 0 };
-        if let Err(error) = self.bind(key, binding) {
-            let _ = self.deallocate(key);
-            return Err(error);
-        }
-        self.find_mut(key)?.region = true;
-        Ok(key)
+        self.verbs.register(&mut self.entries, domain, (va, len), rights, entropy)
     }
 
-    /// DeallocateRKey, or the end of a region: the key is never valid again.
+    /// As [`Verbs::deallocate`].
     ///
     /// # Errors
-    /// [`KeyError::Unknown`]; [`KeyError::InUse`] for a region with windows.
+    /// As it.
     pub fn deallocate(&mut self, key: u32) -> Result<(), KeyError> {
-        let entry = self.find_mut(key)?;
-        if entry.windows != 0 {
-            return Err(KeyError::InUse);
-        }
-        let region = entry.binding.region;
-        *entry = Entry { key, ..Entry::default() };
-        self.give_back(Self::place_of(key));
-        self.leave(region);
-        Ok(())
+        self.verbs.deallocate(&mut self.entries, key)
     }
 
-    /// A window in `region` is gone.
-    fn leave(&mut self, region: u32) {
-        if region != 0
-            && let Ok(entry) = self.find_mut(region)
-        {
-            entry.windows = entry.windows.saturating_sub(1);
-        }
-    }
-
-    /// BindRKey: the key gives access to `binding` from now on, and to nothing else; a one-shot key is fresh again. A
-    /// binding of length 0 at address 0 unbinds (QP-9). The caller checks that the process may access the memory; the
-    /// pager checks it again with each page.
+    /// As [`Verbs::bind`].
     ///
     /// # Errors
-    /// [`KeyError::Unknown`], [`KeyError::Invalid`], [`KeyError::InUse`] (a region with windows): nothing has changed.
+    /// As it.
     pub fn bind(&mut self, key: u32, binding: Binding) -> Result<(), KeyError> {
-        let entry = self.find_mut(key)?;
-        if entry.windows != 0 {
-            return Err(KeyError::InUse);
-        }
-        let (old, domain) = (entry.binding.region, entry.domain);
-        let null = binding.va == 0 && binding.len == 0;
-        if !null {
-            let end = binding.va.checked_add(binding.len).ok_or(KeyError::Invalid)?;
-            let whole = READ | WRITE | ATOMIC;
-            if binding.len == 0 || binding.rights == 0 || binding.rights & !whole != 0 || entry.region {
-                return Err(KeyError::Invalid);
-            }
-            if binding.region != 0 {
-                let region = self.find_mut(binding.region)?;
-                let within = region.region
-                    && region.domain == domain
-                    && binding.va >= region.binding.va
-                    && end <= region.binding.va + region.binding.len
-                    && binding.rights & !region.binding.rights == 0;
-                if !within || binding.region == key || region.windows == u16::MAX {
-                    return Err(KeyError::Invalid);
-                }
-                region.windows += 1;
-            }
-        }
-        self.leave(old);
-        let entry = self.find_mut(key)?;
-        if !rule::broken(Rule::BoundIsFresh) {
-            entry.claim = None;
-        }
-        entry.state = if null { State::Allocated } else { State::Bound };
-        if !(null && rule::broken(Rule::UnboundGivesNothing)) {
-            entry.binding = if null { Binding::default() } else { binding };
-        }
-        Ok(())
+        Verbs::<N>::bind(&mut self.entries, key, binding)
     }
 
-    /// UnbindRKey: the key stays allocated and gives access to nothing.
+    /// As [`Verbs::unbind`].
     ///
     /// # Errors
-    /// As [`Keys::bind`].
+    /// As it.
     pub fn unbind(&mut self, key: u32) -> Result<(), KeyError> {
-        self.bind(key, Binding::default())
+        Verbs::<N>::unbind(&mut self.entries, key)
     }
 
-    /// Gives a bound key a new value, so that the old one opens nothing.
+    /// As [`Verbs::renew`].
     ///
     /// # Errors
-    /// [`KeyError::Unknown`]; [`KeyError::InUse`] for a region with windows.
+    /// As it.
     pub fn renew(&mut self, key: u32, entropy: u64) -> Result<u32, KeyError> {
-        let entry = self.find_mut(key)?;
-        if entry.windows != 0 {
-            return Err(KeyError::InUse);
-        }
-        let moved = *entry;
-        // It may get its own place again.
-        *entry = Entry { key, ..Entry::default() };
-        self.give_back(Self::place_of(key));
-        let (key, entry) = self.take(entropy).ok_or(KeyError::Full)?;
-        *entry = Entry { key, claim: None, ..moved };
-        Ok(key)
+        self.verbs.renew(&mut self.entries, key, entropy)
     }
 
-    /// Gives a key the lowest bits that its owner wants; the old key opens nothing any more.
+    /// As [`Verbs::tag`].
     ///
     /// # Errors
-    /// [`KeyError::Unknown`]; [`KeyError::InUse`] for a region with windows; [`KeyError::Invalid`] where it would be 0.
+    /// As it.
     pub fn tag(&mut self, key: u32, tag: u8) -> Result<u32, KeyError> {
-        let entry = self.find_mut(key)?;
-        if entry.windows != 0 {
-            return Err(KeyError::InUse);
-        }
-        let key = key >> TAG_BITS << TAG_BITS | u32::from(tag);
-        if key == 0 {
-            return Err(KeyError::Invalid);
-        }
-        entry.key = key;
-        entry.claim = None;
-        Ok(key)
+        Verbs::<N>::tag(&mut self.entries, key, tag)
     }
 
-    /// The key in a place as the card's table has it, in the words from [`recv::KEY`] on. `asid`: the address space that its
-    /// range lies in. A key that is stored anew is fresh: every change of a one-shot key makes it so.
+    /// The key in a place as the card's table has it: see [`Entry::words`].
     pub fn words(&self, place: usize, asid: u8) -> [u32; 8] {
-        let entry = self.entries.get(place).copied().unwrap_or_default();
-        if entry.state == State::Free {
-            return [0; 8];
-        }
-        let Binding { va, len, rights, one_shot, region } = entry.binding;
-        let bound = u32::from(entry.state == State::Bound);
-        let scope = recv::KeyScope {
-            domain: entry.domain.into(),
-            asid: asid.into(),
-            live: 1,
-            bound,
-            one_shot: one_shot.into(),
-            rights: rights.into(),
-        };
-        let last = va.wrapping_add(len).wrapping_sub(1);
-        let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
-        let kept = u32::from(entry.windows) | u32::from(entry.region) << 31;
-        [entry.key, scope.word(), low(va), high(va), low(last), high(last), region, kept]
+        self.entries.0.get(place).copied().unwrap_or_default().words(asid)
     }
 
     /// What `key` is bound to.
@@ -358,7 +533,7 @@ impl<const N: usize> Keys<N> {
 
     /// Keys that are not free.
     pub fn in_use(&self) -> usize {
-        N.saturating_sub(self.left as usize)
+        self.verbs.in_use()
     }
 
     /// Whether the peer of QP `qpn` of protection domain `domain` may do `access`: address, key and right must match
@@ -370,7 +545,7 @@ impl<const N: usize> Keys<N> {
     /// # Errors
     /// [`Refusal`].
     pub fn check(&mut self, domain: u16, qpn: u32, access: &Access) -> Result<(), Refusal> {
-        let Ok(entry) = self.find_mut(access.remote.key) else {
+        let Some(entry) = self.find_mut(access.remote.key) else {
             return Err(Refusal::Unknown);
         };
         if !rule::holds(Rule::KeyOfDomain, entry.domain == domain) {
@@ -446,7 +621,7 @@ impl<const N: usize> Keys<N> {
 
     /// The operation of QP `qpn` that began with PSN `first` (or that part of it) is over: a one-shot key is used up (QP-12).
     pub fn used(&mut self, qpn: u32, key: u32, first: u32) {
-        if let Ok(entry) = self.find_mut(key)
+        if let Some(entry) = self.find_mut(key)
             && let Some(claim) = &mut entry.claim
             && claim.qpn == qpn
             && Psn::<24>::new(first).since(Psn::new(claim.first)) < claim.packets

@@ -3,7 +3,7 @@
 //! names its type, its length and the QPN that it is for. See docs/reference/wire.md.
 
 pub use berth_abi::wire::{
-    REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ, REC_REP, REC_REQ, REC_RTU,
+    REC_DREQ, REC_GO, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ, REC_REP, REC_REQ, REC_RTU,
 };
 
 /// Words of a control message: it fits the smallest MTU.
