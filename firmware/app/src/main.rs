@@ -68,6 +68,17 @@ fn run(card: &mut Card, hw: &mut Engines) -> ! {
                 card.tx_done(done.slot);
             }
         }
+        // Before frames: what breaks a connection here is named here before the peer, which has been told, ends it.
+        if has(PEND_FAST) {
+            for _ in 0..BURST {
+                let event = Event::from_word(u64::from(r.fast_event.read()) << 32);
+                if event.code == 0 {
+                    break;
+                }
+                let arg = r.fast_arg.read();
+                card.fast_event(now, event.code as u32, event.qpn as u32, arg, hw);
+            }
+        }
         if has(PEND_RX) {
             for _ in 0..BURST {
                 let desc = RxDesc::from_word(r.rx_desc.read());
@@ -87,16 +98,6 @@ fn run(card: &mut Card, hw: &mut Engines) -> ! {
                 }
                 let index = DbIndex::from_word(r.db_index.read());
                 card.doorbell(bell.qpn, index.send as u16, index.receive as u16, hw);
-            }
-        }
-        if has(PEND_FAST) {
-            for _ in 0..BURST {
-                let event = Event::from_word(u64::from(r.fast_event.read()) << 32);
-                if event.code == 0 {
-                    break;
-                }
-                let arg = r.fast_arg.read();
-                card.fast_event(now, event.code as u32, event.qpn as u32, arg, hw);
             }
         }
         if has(PEND_TIMER) {
