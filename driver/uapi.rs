@@ -256,6 +256,23 @@ impl Session {
                 },
                 |_, ()| (),
             ),
+            IOC_CREATE_DOMAIN => Self::exchange(
+                arg,
+                |a| self.context()?.create_domain(a),
+                |_: &Handle, domain| {
+                    let _ = self.context().map(|c| c.end_domain(&domain));
+                },
+            ),
+            IOC_DESTROY_DOMAIN => Self::take(arg, |a| self.context()?.destroy_domain(handle(a)?)),
+            IOC_REGISTER => Self::exchange(
+                arg,
+                |a| self.context()?.register(a),
+                |_: &Register, name| {
+                    let _ = self.context().map(|c| c.deregister(name));
+                },
+            ),
+            IOC_REBIND => Self::take(arg, |a: &Register| self.context()?.rebind(a)),
+            IOC_DEREGISTER => Self::take(arg, |a| self.context()?.deregister(handle(a)?)),
             IOC_LISTEN => Self::exchange(
                 arg,
                 |a: &mut Handle| {

@@ -8,7 +8,7 @@ use kernel::{
 };
 
 /// Virtual page numbers of user space lie below this (57 bits of address).
-pub(super) const VPN_END: u64 = 1 << 45;
+pub(crate) const VPN_END: u64 = 1 << 45;
 
 /// What is being done with a page that is pinned.
 ///

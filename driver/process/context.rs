@@ -17,7 +17,8 @@ use crate::{
         AddressSpace,
     },
     process::{
-        owned::{Events, Objects, MAX_EVENTS},
+        owned::{Events, Memory, Objects, MAX_EVENTS},
+        region::MAX_CONTEXT_DOMAINS,
         Context, Registry,
     },
 };
@@ -92,6 +93,7 @@ impl Context {
         let queue = KVec::with_capacity(MAX_EVENTS, GFP_KERNEL)?;
         let qps = KVec::with_capacity(NUM_QPS as usize, GFP_KERNEL)?;
         let cqs = KVec::with_capacity(NUM_CQS as usize, GFP_KERNEL)?;
+        let domains = KVec::with_capacity(MAX_CONTEXT_DOMAINS, GFP_KERNEL)?;
         let space = AddressSpace::new(&registry.pages, mm, asid, share)?;
         let this = Arc::pin_init(
             pin_init!(Self {
@@ -103,6 +105,10 @@ impl Context {
                 identities: Atomic::new(0),
                 control <- new_mutex!((), "berth_control"),
                 objects <- new_spinlock!(Objects { qps, cqs }, "berth_objects"),
+                memory <- new_mutex!(
+                    Memory { domains, regions: KVec::new(), had_keys: false },
+                    "berth_memory"
+                ),
                 events <- new_spinlock!(Events { queue, lost: false }, "berth_context_events"),
                 close <- new_work!("berth_close"),
             }),
@@ -139,6 +145,7 @@ impl Context {
             self.remove_cq(&cq);
             self.forget_cq(&cq);
         }
+        self.drop_regions();
     }
 
     /// The card has lost all its state (and does no DMA); the context loses its objects too.
@@ -171,6 +178,7 @@ impl Context {
             self.end_for_good(generation, QpDestroy { qpn: qp.qpn }.encode());
             self.remove_qp(&qp);
         }
+        self.end_regions();
         loop {
             let generation = self.card.generation();
             let listener = {

@@ -2,9 +2,13 @@
 //! What a process may have, and has, of a card.
 
 use crate::{
-    abi::{card::*, host::*, ioctl},
+    abi::{card::*, counters::D_KEYS, host::*, ioctl},
     card::PAGE,
-    process::{registry::MAX_SERVICES, Context, Registry},
+    process::{
+        region::{MAX_CONTEXT_DOMAINS, MAX_KEYS},
+        registry::MAX_SERVICES,
+        Context, Registry,
+    },
 };
 use kernel::{mm::Mm, sync::atomic::Relaxed};
 
@@ -14,6 +18,7 @@ pub(super) const MAX_PER_CONTEXT: usize = 48;
 impl Registry {
     /// Usage and limits of the process with `mm`, of a context of it, and of all processes.
     pub(crate) fn limits(&self, mm: Option<&Mm>, context: Option<&Context>) -> ioctl::QueryLimits {
+        let regions = context.map_or(0, Context::regions);
         let tables = self.tables.lock();
         let own = |asid: usize| {
             let owner = tables.contexts.get(asid).and_then(Option::as_ref);
@@ -35,6 +40,10 @@ impl Registry {
         let [process_qps, card_qps] = both(&tables.qps, self.max_process_qps);
         let asids = tables.asids_taken.iter().enumerate();
         let contexts = asids.filter(|(_, there)| **there);
+        let domains = |asid: u32| {
+            let owners = tables.domains.iter();
+            owners.filter(|owner| u32::from(**owner) == asid).count()
+        };
         let services = context.map_or(0, |context| {
             let mine = tables.services.iter().filter(|s| s.asid == context.asid);
             mine.count()
@@ -51,6 +60,16 @@ impl Registry {
             card_qps,
             context_services: taken(services, context.map_or(0, |_| MAX_PER_CONTEXT as u32)),
             card_services: taken(tables.services.len(), MAX_SERVICES as u32),
+            context_domains: taken(
+                context.map_or(0, |context| domains(context.asid)),
+                context.map_or(0, |_| MAX_CONTEXT_DOMAINS as u32),
+            ),
+            card_domains: taken(
+                tables.domains.len() - domains(0),
+                tables.domains.len() as u32,
+            ),
+            context_regions: taken(regions, context.map_or(0, |_| MAX_KEYS as u32)),
+            card_regions: taken(self.card.counters.get(D_KEYS) as usize, NUM_KEYS),
         }
     }
 

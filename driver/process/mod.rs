@@ -14,17 +14,18 @@ pub(crate) mod object;
 pub(crate) mod owned;
 pub(crate) mod owner;
 pub(crate) mod queue_pair;
+pub(crate) mod region;
 pub(crate) mod registry;
 
 use crate::{
-    abi::card::*,
+    abi::{card::*, ioctl::MAX_DOMAINS},
     card::Card,
     kernel::{doorbell::HeldInode, eventfd::EventFd},
     pages::{
         share::{Share, Shares},
         AddressSpace, PageService,
     },
-    process::owned::{Asked, Cq, Events, Listener, Objects},
+    process::owned::{Asked, Cq, Events, Listener, Memory, Objects},
 };
 use kernel::{
     impl_has_work,
@@ -73,6 +74,8 @@ pub(crate) struct Tables {
     pub(crate) contexts: [Option<Arc<Context>>; NUM_ASIDS as usize],
     /// ASIDs taken.
     pub(crate) asids_taken: [bool; NUM_ASIDS as usize],
+    /// ASID of each protection domain's owner, by its number - 1; 0 free.
+    pub(crate) domains: [u8; MAX_DOMAINS as usize],
     /// Services listened to.
     pub(crate) services: KVec<Listener>,
     /// Connection requests not yet answered.
@@ -98,6 +101,8 @@ pub(crate) struct Context {
     control: Mutex<()>,
     #[pin]
     objects: SpinLock<Objects>,
+    #[pin]
+    memory: Mutex<Memory>,
     #[pin]
     events: SpinLock<Events>,
     #[pin]

@@ -17,7 +17,7 @@ use kernel::{
 /// reused, identities are not.
 #[derive(Clone, Copy)]
 pub(crate) struct Name {
-    /// CQN, QPN or service id.
+    /// CQN, QPN, service id, key, or a domain's number.
     pub(crate) number: u32,
     /// Identity, or 0 for whatever has the number.
     pub(crate) identity: u64,
@@ -68,6 +68,8 @@ pub(crate) struct Qp {
     /// Its memory.
     pub(crate) memory: SharedPages,
     pub(super) cqs: [Arc<Cq>; 2],
+    /// The protection domain that it is in.
+    pub(super) _domain: Option<DomainUse>,
 }
 
 impl Drop for Qp {
@@ -76,6 +78,50 @@ impl Drop for Qp {
             cq.users.fetch_sub(1, Relaxed);
         }
     }
+}
+
+/// A protection domain.
+pub(crate) struct Domain {
+    /// Its number on the card.
+    pub(crate) number: u32,
+    /// Its identity in its context.
+    pub(super) identity: u64,
+    /// Queue pairs and regions that are in it.
+    pub(super) users: Atomic<u32>,
+}
+
+/// Something is in a protection domain.
+pub(super) struct DomainUse(Arc<Domain>);
+
+impl DomainUse {
+    /// Something is in it from now on.
+    pub(super) fn of(domain: Arc<Domain>) -> Self {
+        domain.users.add(1, Relaxed);
+        Self(domain)
+    }
+}
+
+impl Drop for DomainUse {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Registered memory.
+pub(super) struct Region {
+    /// Its key.
+    pub(super) key: u32,
+    /// Its identity in its context.
+    pub(super) identity: u64,
+    pub(super) _domain: DomainUse,
+}
+
+/// Protection domains, and memory that is registered in them.
+pub(super) struct Memory {
+    pub(super) domains: KVec<Arc<Domain>>,
+    pub(super) regions: KVec<Region>,
+    /// The card may have keys of the context.
+    pub(super) had_keys: bool,
 }
 
 /// What a context owns.

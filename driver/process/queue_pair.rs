@@ -12,7 +12,7 @@ use crate::{
     card::{Entry, PAGE},
     process::{
         object::offset_of,
-        owned::{Name, Qp},
+        owned::{DomainUse, Name, Qp},
         Context,
     },
 };
@@ -42,6 +42,8 @@ impl Context {
             || arg.block > 1 << 20
             || arg.retries > ioctl::MAX_RETRIES
             || arg.mode > u32::from(MODE_MESSAGE)
+            || arg.reserved != 0
+            || (arg.domain == 0 && arg.domain_identity != 0)
         {
             return Err(EINVAL);
         }
@@ -57,6 +59,13 @@ impl Context {
                 identity: arg.recv_cq,
             })?,
         ];
+        let domain = match arg.domain {
+            0 => None,
+            number => Some(self.find_domain(Name {
+                number,
+                identity: arg.domain_identity,
+            })?),
+        };
         let sq_depth = arg.sq_depth.next_power_of_two().max(MIN_SQ_DEPTH);
         let rq_depth = arg.rq_depth.next_power_of_two();
         let wqe = crate::abi::wqe::WQE_BYTES;
@@ -81,6 +90,7 @@ impl Context {
                     identity: self.new_identity(),
                     memory,
                     cqs,
+                    _domain: domain.map(DomainUse::of),
                 }
             },
             GFP_KERNEL,
@@ -109,7 +119,7 @@ impl Context {
             rq_base: addr + u64::from(rq_start),
             timeout: arg.timeout,
             retries: arg.retries,
-            domain: 0,
+            domain: arg.domain as u16,
         };
         let made = self.card.call_for(generation, create.encode());
         let result = made.and_then(|_| {

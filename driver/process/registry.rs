@@ -2,7 +2,7 @@
 //! Finding the owners of a card's QPNs, CQNs, ASIDs and services.
 
 use crate::{
-    abi::card::*,
+    abi::{card::*, ioctl::MAX_DOMAINS},
     pages::{share::Shares, PageService},
     process::{Context, Registry, Tables},
 };
@@ -96,6 +96,7 @@ impl Registry {
                     cq_owners: [0; NUM_CQS as usize],
                     contexts: [const { None }; NUM_ASIDS as usize],
                     asids_taken: [false; NUM_ASIDS as usize],
+                    domains: [0; MAX_DOMAINS as usize],
                     services,
                     requests,
                 }, "berth_tables"),

@@ -2,8 +2,8 @@
 //! The card: its rings, its translation table, who uses what in it, and DMA under way.
 
 use crate::abi::message::{
-    COOKIE, CmdDone, CqCreate, CqDestroy, Fence, Listen, PageNeed, PageReady, PageRelease, PageRevoke, QpCreate,
-    QpDestroy, RangeRevoked, Unlisten, code,
+    COOKIE, CmdDone, CqCreate, CqDestroy, Fence, KeyBind, KeyFree, KeyRegister, KeysDrop, Listen, PageNeed, PageReady,
+    PageRelease, PageRevoke, QpCreate, QpDestroy, RangeRevoked, Unlisten, code,
 };
 use crate::abi::{card::*, counters::F_ADDRESS_CONFLICTS, host::*, ring::*, status::*, wqe::PHASE};
 use crate::card::Entry;
@@ -702,6 +702,16 @@ impl Hardware {
         self.objects.remove(&(create, number)).map_or(CMD_NOT_FOUND, |_| CMD_OK)
     }
 
+    /// Whether a key is of an address space.
+    fn has_key(&self, asid: u8, key: u32) -> bool {
+        self.objects.get(&(CMD_KEY_REGISTER, key)) == Some(&asid.into())
+    }
+
+    /// Keys that there are.
+    pub(crate) fn keys(&self) -> usize {
+        self.objects.keys().filter(|(create, _)| *create == CMD_KEY_REGISTER).count()
+    }
+
     /// A command that is not done yet.
     fn holds_back(&self, entry: &Entry) -> bool {
         code(entry) == CMD_QP_DESTROY && self.asks.keys().any(|tag| qpn(*tag) == QpDestroy::decode(entry).qpn)
@@ -731,6 +741,27 @@ impl Hardware {
             }
             CMD_CQ_DESTROY => done.status = self.end_object(CMD_CQ_CREATE, CqDestroy::decode(entry).cqn),
             CMD_CM_UNLISTEN => done.status = self.end_object(CMD_CM_LISTEN, Unlisten::decode(entry).service),
+            CMD_KEY_REGISTER => {
+                let KeyRegister { asid, .. } = KeyRegister::decode(entry);
+                let key = (1..).find(|key| !self.objects.contains_key(&(CMD_KEY_REGISTER, *key)));
+                let [to, ..] = &mut done.results;
+                *to = key.expect("there are many");
+                self.objects.insert((CMD_KEY_REGISTER, *to), asid.into());
+            }
+            CMD_KEY_BIND if !self.has_key(KeyBind::decode(entry).asid, KeyBind::decode(entry).key) => {
+                done.status = CMD_NOT_FOUND;
+            }
+            CMD_KEY_FREE => {
+                let KeyFree { asid, key } = KeyFree::decode(entry);
+                done.status = match self.has_key(asid, key) {
+                    true => self.end_object(CMD_KEY_REGISTER, key),
+                    false => CMD_NOT_FOUND,
+                };
+            }
+            CMD_KEYS_DROP => {
+                let asid = u64::from(KeysDrop::decode(entry).asid);
+                self.objects.retain(|(create, _), owner| *create != CMD_KEY_REGISTER || *owner != asid);
+            }
             CMD_RANGE_REVOKED => {
                 let RangeRevoked { asid, va, len } = RangeRevoked::decode(entry);
                 let (first, last) = (va / 4096, (va + (len - 1)) / 4096);

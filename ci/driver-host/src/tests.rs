@@ -16,6 +16,7 @@ mod firmware;
 mod objects;
 mod params;
 mod random;
+mod regions;
 mod requests;
 mod resets;
 mod revocation;

@@ -60,6 +60,13 @@ enum F {
     How,
     Pointer,
     LogBytes,
+    Domain,
+    DomainOrZero,
+    Key,
+    Rights,
+    Flags,
+    /// Of registered memory: its bytes.
+    Len,
     /// Of an object, or 0 for whatever has the number.
     Identity,
     /// Written by the driver, or any value is good.
@@ -72,7 +79,7 @@ impl F {
     fn bytes(self) -> usize {
         match self {
             Self::Private => 32,
-            Self::Bytes | Self::Mac | Self::Pointer | Self::Identity => 8,
+            Self::Bytes | Self::Mac | Self::Pointer | Self::Identity | Self::Len => 8,
             Self::Out(bytes) => bytes,
             _ => 4,
         }
@@ -140,7 +147,10 @@ fn requests() -> Res<Vec<Call>> {
                 mode: Mode,
                 send_cq: Identity,
                 recv_cq: Identity,
-                identity: Out(8)
+                identity: Out(8),
+                domain: DomainOrZero,
+                reserved: Zero,
+                domain_identity: Identity
             }
         ),
         request!(IOC_DESTROY_QP, Handle { value: Qpn, reserved: Zero, identity: Identity }),
@@ -148,6 +158,35 @@ fn requests() -> Res<Vec<Call>> {
             IOC_QUERY_QP,
             QueryQp { qpn: Qpn, reserved: Zero, identity: Identity, state: Out(size_of::<ioctl::QueryQp>() - 16) }
         ),
+        request!(IOC_CREATE_DOMAIN, Handle { value: Zero, reserved: Zero, identity: Identity }),
+        request!(IOC_DESTROY_DOMAIN, Handle { value: Domain, reserved: Zero, identity: Identity }),
+        request!(
+            IOC_REGISTER,
+            Register {
+                va: Pointer,
+                len: Len,
+                domain: Domain,
+                rights: Rights,
+                flags: Flags,
+                key: Zero,
+                domain_identity: Identity,
+                identity: Identity
+            }
+        ),
+        request!(
+            IOC_REBIND,
+            Register {
+                va: Pointer,
+                len: Len,
+                domain: Zero,
+                rights: Rights,
+                flags: Flags,
+                key: Key,
+                domain_identity: Identity,
+                identity: Identity
+            }
+        ),
+        request!(IOC_DEREGISTER, Handle { value: Key, reserved: Zero, identity: Identity }),
         request!(IOC_LISTEN, Handle { value: Service, reserved: Zero, identity: Identity }),
         request!(IOC_UNLISTEN, Handle { value: Service, reserved: Zero, identity: Identity }),
         request!(
@@ -232,6 +271,8 @@ struct Known {
     cqs: Vec<(usize, u32)>,
     /// With the offset and length of their queues.
     qps: Vec<(usize, u32)>,
+    domains: Vec<(usize, u32)>,
+    keys: Vec<(usize, u32)>,
     maps: Vec<(usize, u64, usize)>,
     requests: Vec<u32>,
 }
@@ -352,11 +393,17 @@ impl<'w, 'e> Thread<'w, 'e> {
             F::Mtu => 4096,
             F::Pointer => self.own.va(PAGE),
             F::LogBytes => 64,
+            F::Domain => self.number(|k| &k.domains, place).into(),
+            F::Key => self.number(|k| &k.keys, place).into(),
+            F::Rights => 2,
+            F::Len => self.pick(&[1, 4096, 1 << 40]),
             F::Private | F::Mac | F::Out(_) => return vec![0; f.bytes()],
             F::Zero
             | F::Identity
             | F::Mode
             | F::QpnOrZero
+            | F::DomainOrZero
+            | F::Flags
             | F::Trigger
             | F::Index
             | F::List
@@ -407,6 +454,13 @@ impl<'w, 'e> Thread<'w, 'e> {
                 F::How => self.pick(&[0, 1, 2]),
                 F::Pointer => self.pick(&[self.own.va(0), self.hole, self.read_only, 0, u64::MAX - 100]),
                 F::LogBytes => self.pick(&[0, 1, 4096, 65536]),
+                F::Domain => self.number(|k| &k.domains, place).into(),
+                F::DomainOrZero if self.one_in(2) => 0,
+                F::DomainOrZero => self.number(|k| &k.domains, place).into(),
+                F::Key => self.number(|k| &k.keys, place).into(),
+                F::Rights => self.pick(&[0, 1, 2, 3, 4, 7, 8]),
+                F::Flags => self.pick(&[0, 0, 1, 2]),
+                F::Len => self.pick(&[0, 1, 4095, 1 << 20, 1 << 40, 1 << 57]),
                 F::Any | F::Private | F::Mac | F::Out(_) => self.wild(),
             }
         };
@@ -442,8 +496,18 @@ impl<'w, 'e> Thread<'w, 'e> {
             "IOC_CONNECT",
             "IOC_ACCEPT",
             "IOC_CONTEXT",
+            "IOC_CREATE_DOMAIN",
+            "IOC_REGISTER",
         ];
-        let shrink = ["IOC_DESTROY_QP", "IOC_DESTROY_CQ", "IOC_UNLISTEN", "IOC_DISCONNECT", "IOC_REJECT"];
+        let shrink = [
+            "IOC_DESTROY_QP",
+            "IOC_DESTROY_CQ",
+            "IOC_UNLISTEN",
+            "IOC_DISCONNECT",
+            "IOC_REJECT",
+            "IOC_DEREGISTER",
+            "IOC_DESTROY_DOMAIN",
+        ];
         let chosen = if self.one_in(2) {
             self.random.below(world.requests.len())
         } else {
@@ -515,13 +579,19 @@ impl<'w, 'e> Thread<'w, 'e> {
                     let offset = read(offset_of!(ioctl::CreateQp, offset), 8);
                     known.maps.push((place, offset, read(offset_of!(ioctl::CreateQp, bytes), 4) as usize));
                 }
+                ioctl::IOC_CREATE_DOMAIN => {
+                    known.domains.push((place, read(offset_of!(ioctl::Handle, value), 4) as u32));
+                }
+                ioctl::IOC_REGISTER => {
+                    known.keys.push((place, read(offset_of!(ioctl::Register, key), 4) as u32));
+                }
                 ioctl::IOC_GET_EVENT if read(0, 4) == u64::from(ioctl::CTX_REQUEST) => {
                     known.requests.push(read(offset_of!(ioctl::ContextEvent, id), 4) as u32);
                 }
                 _ => {}
             }
             // Numbers of objects that are gone stay for a while, because requests should name them too.
-            for list in [&mut known.cqs, &mut known.qps] {
+            for list in [&mut known.cqs, &mut known.qps, &mut known.domains, &mut known.keys] {
                 let extra = list.len().saturating_sub(80);
                 list.drain(..extra);
             }

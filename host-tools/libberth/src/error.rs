@@ -152,6 +152,9 @@ pub enum Error {
     /// A stream's immediates say how much is still to come (CR-9).
     #[error("a queue pair in stream mode takes no immediate: make it in message mode")]
     ImmediateInStream,
+    /// RDMA WRITE is for message mode.
+    #[error("a queue pair in stream mode writes to no remote memory: make it in message mode")]
+    WriteInStream,
     /// An element has more than [`MAX_SGE`](berth_abi::wqe::MAX_SGE) ranges.
     #[error("{got} scatter/gather elements, but a queue element has room for {max}")]
     TooManySges {
@@ -279,6 +282,18 @@ impl Limit {
             ioctl::IOC_LISTEN if full(&limits.context_services) => {
                 return Self::Context { of: "services that it listens to", most: limits.context_services.most };
             }
+            ioctl::IOC_CREATE_DOMAIN if full(&limits.card_domains) => {
+                return Self::Card { of: "protection domains", most: limits.card_domains.most };
+            }
+            ioctl::IOC_CREATE_DOMAIN if full(&limits.context_domains) => {
+                return Self::Context { of: "protection domains", most: limits.context_domains.most };
+            }
+            ioctl::IOC_REGISTER if full(&limits.card_regions) => {
+                return Self::Card { of: "memory regions", most: limits.card_regions.most };
+            }
+            ioctl::IOC_REGISTER if full(&limits.context_regions) => {
+                return Self::Context { of: "memory regions", most: limits.context_regions.most };
+            }
             ioctl::IOC_CONNECT => return Self::Card { of: "other hosts with connections", most: card::NUM_PEERS },
             _ => return Self::Unknown,
         };
@@ -344,6 +359,10 @@ pub enum Reason {
     Unreachable,
     /// Too many requests wait at the peer, or its listener did not answer in time.
     Busy,
+    /// The peer used a key that does not allow what it wanted.
+    Access,
+    /// Memory that the peer was to write to could not be had.
+    NoTarget,
     /// A value that this library does not know.
     Other(u32),
 }
@@ -364,6 +383,8 @@ impl From<u32> for Reason {
             status::REASON_NO_LISTENER => Self::NoListener,
             status::REASON_UNREACHABLE => Self::Unreachable,
             status::REASON_BUSY => Self::Busy,
+            status::REASON_ACCESS => Self::Access,
+            status::REASON_NO_TARGET => Self::NoTarget,
             other => Self::Other(other),
         }
     }
@@ -385,6 +406,8 @@ impl std::fmt::Display for Reason {
             Self::NoListener => "nobody listens to that service",
             Self::Unreachable => "the peer did not answer (is it up, and is its address right? `berth info` there)",
             Self::Busy => "too many requests wait at the peer, or the listener did not answer in time",
+            Self::Access => "the peer used a key that does not allow what it wanted",
+            Self::NoTarget => "memory that the peer was to write to could not be had (unmapped, or over the budget)",
             Self::Other(n) => return write!(f, "unknown reason {n}"),
         })
     }
@@ -423,9 +446,14 @@ mod tests {
             card_qps: free,
             context_services: free,
             card_services: free,
+            context_domains: free,
+            card_domains: free,
+            context_regions: free,
+            card_regions: free,
         };
-        let all = [ioctl::IOC_CONTEXT, ioctl::IOC_CREATE_CQ, ioctl::IOC_CREATE_QP, ioctl::IOC_LISTEN, ioctl::IOC_QUERY];
-        for request in all {
+        let queues = [ioctl::IOC_CONTEXT, ioctl::IOC_CREATE_CQ, ioctl::IOC_CREATE_QP, ioctl::IOC_LISTEN];
+        let others = [ioctl::IOC_CREATE_DOMAIN, ioctl::IOC_REGISTER, ioctl::IOC_QUERY];
+        for request in queues.into_iter().chain(others) {
             assert_eq!(Limit::met(request, &limits), Limit::Unknown);
         }
         let says = |request, limits: &ioctl::QueryLimits| {
@@ -460,6 +488,14 @@ mod tests {
             ),
             (ioctl::IOC_LISTEN, ioctl::QueryLimits { context_services: full, ..limits }, ["this context", "services"]),
             (ioctl::IOC_LISTEN, ioctl::QueryLimits { card_services: full, ..limits }, ["the card", "services"]),
+            (
+                ioctl::IOC_CREATE_DOMAIN,
+                ioctl::QueryLimits { context_domains: full, ..limits },
+                ["this context", "domains"],
+            ),
+            (ioctl::IOC_CREATE_DOMAIN, ioctl::QueryLimits { card_domains: full, ..limits }, ["the card", "domains"]),
+            (ioctl::IOC_REGISTER, ioctl::QueryLimits { context_regions: full, ..limits }, ["this context", "regions"]),
+            (ioctl::IOC_REGISTER, ioctl::QueryLimits { card_regions: full, ..limits }, ["the card", "regions"]),
             (ioctl::IOC_CONNECT, limits, ["32 other hosts", "the card"]),
         ] {
             let text = says(request, &limits);

@@ -92,6 +92,10 @@ impl<T> KVec<T> {
         Ok(Self { list: vec![value; n], room: n })
     }
 
+    pub const fn capacity(&self) -> usize {
+        self.room
+    }
+
     pub fn push(&mut self, value: T, flags: Flags) -> Result<(), AllocError> {
         if self.list.len() == self.room {
             take(flags)?;

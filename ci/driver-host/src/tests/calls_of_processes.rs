@@ -29,18 +29,23 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 /// Every call: its number, the bytes of its struct.
-const CALLS: [(u32, u32, usize); 22] = [
+const CALLS: [(u32, u32, usize); 27] = [
     (IOC_CONTEXT, 0x01, 24),
     (IOC_QUERY, 0x02, 96),
     (IOC_SET_NET, 0x03, 16),
     (IOC_SET_LIMITS, 0x04, 24),
     (IOC_QUERY_CONTEXT, 0x05, 24),
-    (IOC_QUERY_LIMITS, 0x06, 64),
+    (IOC_QUERY_LIMITS, 0x06, 96),
     (IOC_CREATE_CQ, 0x10, 32),
     (IOC_DESTROY_CQ, 0x11, 16),
-    (IOC_CREATE_QP, 0x12, 88),
+    (IOC_CREATE_QP, 0x12, 104),
     (IOC_DESTROY_QP, 0x13, 16),
     (IOC_QUERY_QP, 0x14, 56),
+    (IOC_CREATE_DOMAIN, 0x18, 16),
+    (IOC_DESTROY_DOMAIN, 0x19, 16),
+    (IOC_REGISTER, 0x1a, 48),
+    (IOC_REBIND, 0x1b, 48),
+    (IOC_DEREGISTER, 0x1c, 16),
     (IOC_LISTEN, 0x20, 16),
     (IOC_UNLISTEN, 0x21, 16),
     (IOC_CONNECT, 0x22, 56),
@@ -55,7 +60,7 @@ const CALLS: [(u32, u32, usize); 22] = [
 ];
 
 /// What calls with nothing but zeros are answered with by a descriptor that is no context.
-const WITHOUT_CONTEXT: [(u32, Result); 22] = [
+const WITHOUT_CONTEXT: [(u32, Result); 27] = [
     (IOC_CONTEXT, Err(EINVAL)),
     (IOC_QUERY, Ok(())),
     (IOC_SET_NET, Err(EPERM)),
@@ -67,6 +72,11 @@ const WITHOUT_CONTEXT: [(u32, Result); 22] = [
     (IOC_CREATE_QP, Err(EINVAL)),
     (IOC_DESTROY_QP, Err(EINVAL)),
     (IOC_QUERY_QP, Err(EINVAL)),
+    (IOC_CREATE_DOMAIN, Err(EINVAL)),
+    (IOC_DESTROY_DOMAIN, Err(EINVAL)),
+    (IOC_REGISTER, Err(EINVAL)),
+    (IOC_REBIND, Err(EINVAL)),
+    (IOC_DEREGISTER, Err(EINVAL)),
     (IOC_LISTEN, Err(EINVAL)),
     (IOC_UNLISTEN, Err(EINVAL)),
     (IOC_CONNECT, Err(EINVAL)),
@@ -81,7 +91,8 @@ const WITHOUT_CONTEXT: [(u32, Result); 22] = [
 ];
 
 /// Calls with a number and nothing else, of a context.
-const WITH_NUMBER: [u32; 5] = [IOC_DESTROY_CQ, IOC_DESTROY_QP, IOC_LISTEN, IOC_UNLISTEN, IOC_DISCONNECT];
+const WITH_NUMBER: [u32; 7] =
+    [IOC_DESTROY_CQ, IOC_DESTROY_QP, IOC_DESTROY_DOMAIN, IOC_DEREGISTER, IOC_LISTEN, IOC_UNLISTEN, IOC_DISCONNECT];
 
 /// A process of its own.
 fn another(rig: &Rig) -> &'static MmWithUser {

@@ -44,6 +44,17 @@ pub const IOC_CREATE_QP: u32 = iowr(0x12, core::mem::size_of::<CreateQp>());
 pub const IOC_DESTROY_QP: u32 = iowr(0x13, core::mem::size_of::<Handle>());
 /// State of a queue pair.
 pub const IOC_QUERY_QP: u32 = iowr(0x14, core::mem::size_of::<QueryQp>());
+/// Makes a protection domain: queue pairs that are made in it let their peers use its keys (QP-11).
+pub const IOC_CREATE_DOMAIN: u32 = iowr(0x18, core::mem::size_of::<Handle>());
+/// Destroys a protection domain (`EBUSY` while queue pairs or regions are in it).
+pub const IOC_DESTROY_DOMAIN: u32 = iowr(0x19, core::mem::size_of::<Handle>());
+/// Registers memory of the process under a new key. Nothing is pinned, whatever the size.
+pub const IOC_REGISTER: u32 = iowr(0x1a, core::mem::size_of::<Register>());
+/// Binds a region's key to other memory or rights, or to nothing; a one-shot key is fresh again. When this returns, no access
+/// under the old binding is under way.
+pub const IOC_REBIND: u32 = iowr(0x1b, core::mem::size_of::<Register>());
+/// Ends a region and its key. When this returns, no access is under way.
+pub const IOC_DEREGISTER: u32 = iowr(0x1c, core::mem::size_of::<Handle>());
 /// Listens to a service id, and gives the listener's identity; requests come as context events.
 pub const IOC_LISTEN: u32 = iowr(0x20, core::mem::size_of::<Handle>());
 /// Stops listening. Requests of this listener that have not been taken as events are rejected.
@@ -67,15 +78,15 @@ pub const IOC_RESET: u32 = iowr(0x32, core::mem::size_of::<Handle>());
 /// Makes the firmware panic, hang, or send any event, for tests (CAP_SYS_ADMIN, driver built with `BERTH_DEBUG`).
 pub const IOC_CRASH: u32 = iowr(0x33, core::mem::size_of::<Crash>());
 
-/// An object: a CQ, a QP, a listener.
+/// An object: a CQ, a QP, a protection domain, a region, a listener.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Handle {
-    /// in: its number: CQN, QPN, service id.
+    /// in: its number: CQN, QPN, key, service id; of a domain its number, which `IOC_CREATE_DOMAIN` gives out.
     pub value: u32,
     /// Must be zero.
     pub reserved: u32,
-    /// in: its identity, or 0; of `IOC_LISTEN` out.
+    /// in: its identity, or 0; of `IOC_LISTEN` and `IOC_CREATE_DOMAIN` out.
     pub identity: u64,
 }
 
@@ -223,6 +234,14 @@ pub struct QueryLimits {
     pub context_services: Taken,
     /// Services that are listened to on the card.
     pub card_services: Taken,
+    /// Protection domains of this context (0 of none without a context).
+    pub context_domains: Taken,
+    /// Protection domains of the card.
+    pub card_domains: Taken,
+    /// Regions of this context (0 of none without a context).
+    pub context_regions: Taken,
+    /// Regions, and so keys, of the card.
+    pub card_regions: Taken,
 }
 
 /// `IOC_CREATE_CQ`.
@@ -283,7 +302,39 @@ pub struct CreateQp {
     pub recv_cq: u64,
     /// out: identity.
     pub identity: u64,
+    /// in: protection domain whose keys the peer may use, or 0: none.
+    pub domain: u32,
+    /// Must be zero.
+    pub reserved: u32,
+    /// in: identity of that domain, or 0.
+    pub domain_identity: u64,
 }
+
+/// `IOC_REGISTER`, `IOC_REBIND`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Register {
+    /// in: virtual address of the first byte.
+    pub va: u64,
+    /// in: bytes. With an address of 0, 0: the key is bound to nothing.
+    pub len: u64,
+    /// in: protection domain (`IOC_REGISTER`).
+    pub domain: u32,
+    /// in: what peers may do, `RIGHT_*` of the rows.
+    pub rights: u32,
+    /// in: bit 0: the key serves one operation (QP-12); others must be zero.
+    pub flags: u32,
+    /// out: the key; of `IOC_REBIND` in.
+    pub key: u32,
+    /// in: identity of the domain (`IOC_REGISTER`), or 0.
+    pub domain_identity: u64,
+    /// out: identity of the region; of `IOC_REBIND` in, or 0.
+    pub identity: u64,
+}
+/// Protection domains of a card; their numbers are 1 to this.
+pub const MAX_DOMAINS: u32 = 255;
+/// `Register::flags`: the key serves one operation.
+pub const REGISTER_ONE_SHOT: u32 = 1;
 
 /// Most retries that a QP may have: with more, and time-outs that double, a peer that is gone would not be noticed.
 pub const MAX_RETRIES: u32 = 255;
