@@ -411,7 +411,7 @@ fn name_limit(fd: BorrowedFd<'_>, request: u32, error: Error) -> Error {
 impl Inner {
     /// A context without a device: ordinary memory in place of the doorbell page, and every ioctl fails.
     pub(crate) fn without_device() -> Arc<Self> {
-        let doorbells = DoorbellPage::new(crate::region::Region::anonymous(DOORBELL_PAGE).unwrap());
+        let doorbells = DoorbellPage::new(crate::mapping::Mapping::anonymous(DOORBELL_PAGE).unwrap());
         Arc::new(Self::new(File::open("/dev/null").unwrap(), doorbells, sys::eventfd().unwrap(), 1).unwrap())
     }
 

@@ -12,7 +12,7 @@ use berth_abi::{card, host, ioctl, status};
 
 use crate::context::Inner;
 use crate::error::{Error, Reason, Result};
-use crate::region::Region;
+use crate::mapping::Mapping;
 use crate::ring::{CqRing, Progress, cq_doorbell};
 use crate::sys;
 use crate::wait::{Deadline, For, Waited};
@@ -206,7 +206,7 @@ impl State {
 pub(crate) struct CqInner {
     state: Waited<State>,
     // Declared before `context`: unmapped while the descriptor is open.
-    _region: Region,
+    _mapping: Mapping,
     event_fd: OwnedFd,
     cqn: u32,
     /// Identity of the completion queue: a later one may have its number.
@@ -344,24 +344,24 @@ impl CompletionQueue {
         let mut arg = ioctl::CreateCq { entries, event_fd: event_fd.as_raw_fd(), ..Default::default() };
         context.ioctl(what, ioctl::IOC_CREATE_CQ, &mut arg)?;
         let mapped = check_ring(arg.entries, arg.bytes, capacity).ok_or(Error::Firmware { what }).and_then(|()| {
-            Region::map_shared(context.fd(), arg.offset, arg.bytes as usize)
+            Mapping::map_shared(context.fd(), arg.offset, arg.bytes as usize)
                 .map_err(|source| Error::Os { what: "map a completion queue", source })
         });
-        let region = match mapped {
-            Ok(region) => region,
+        let mapping = match mapped {
+            Ok(mapping) => mapping,
             Err(error) => {
                 let mut handle = ioctl::Handle { value: arg.cqn, reserved: 0, identity: arg.identity };
                 let _ = context.ioctl("destroy a completion queue", ioctl::IOC_DESTROY_CQ, &mut handle);
                 return Err(error);
             }
         };
-        let base = NonNull::new(region.as_ptr().cast::<Cqe>()).expect("a mapping is never null");
-        // SAFETY: the region holds `entries` entries (checked above), is page-aligned, and lives beside the ring.
+        let base = NonNull::new(mapping.as_ptr().cast::<Cqe>()).expect("a mapping is never null");
+        // SAFETY: the mapping holds `entries` entries (checked above), is page-aligned, and lives beside the ring.
         let ring = unsafe { CqRing::new(base, arg.entries) };
         Ok(Self {
             inner: Arc::new(CqInner {
                 state: Waited::new(State::new(ring), For::Any),
-                _region: region,
+                _mapping: mapping,
                 event_fd,
                 cqn: arg.cqn,
                 identity: arg.identity,
@@ -455,13 +455,13 @@ mod tests {
 
     impl Bench {
         fn new(capacity: u32, entries: u32) -> Self {
-            let region = Region::anonymous((entries * wqe::CQE_BYTES) as usize).unwrap();
-            let base = NonNull::new(region.as_ptr().cast()).unwrap();
-            // SAFETY: the region holds that many entries and lives beside the ring.
+            let mapping = Mapping::anonymous((entries * wqe::CQE_BYTES) as usize).unwrap();
+            let base = NonNull::new(mapping.as_ptr().cast()).unwrap();
+            // SAFETY: the mapping holds that many entries and lives beside the ring.
             let ring = unsafe { CqRing::new(base, entries) };
             let inner = CqInner {
                 state: Waited::new(State::new(ring), For::Any),
-                _region: region,
+                _mapping: mapping,
                 event_fd: sys::eventfd().unwrap(),
                 cqn: 5,
                 identity: 1,
@@ -498,8 +498,8 @@ mod tests {
             let phase = if (self.written / entries).is_multiple_of(2) { wqe::PHASE } else { 0 };
             let cqe = Cqe { wr_id, qpn, opcode: wqe::OP_SEND, phase, ..Cqe::default() };
             let at = (self.written % entries) as usize;
-            // SAFETY: inside the region, whose reader waits for the lock.
-            unsafe { self.cq.inner._region.as_ptr().cast::<Cqe>().add(at).write_volatile(cqe) };
+            // SAFETY: inside the mapping, whose reader waits for the lock.
+            unsafe { self.cq.inner._mapping.as_ptr().cast::<Cqe>().add(at).write_volatile(cqe) };
             self.written += 1;
         }
 

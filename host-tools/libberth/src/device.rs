@@ -13,7 +13,7 @@ use berth_abi::{card, ioctl, ring};
 
 use crate::counters::Counters;
 use crate::error::{self, Error, Result};
-use crate::region::kind;
+use crate::mapping::kind;
 use crate::sys;
 
 /// A MAC address.

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use berth_abi::card::NUM_UARS;
 
+use crate::mapping::Mapping;
 use crate::process::{self, Caller};
-use crate::region::Region;
 
 /// Bytes of a doorbell page.
 pub(crate) const DOORBELL_PAGE: usize = 4096;
@@ -121,32 +121,32 @@ fn catch_sigbus() {
 /// A mapped doorbell page.
 #[derive(Debug)]
 pub(crate) struct DoorbellPage {
-    region: Region,
+    mapping: Mapping,
 }
 
 impl DoorbellPage {
     /// Maps the page.
     pub(crate) fn map(fd: BorrowedFd<'_>, offset: u64) -> io::Result<Self> {
-        Ok(Self::new(Region::map_doorbell(fd, offset, DOORBELL_PAGE)?))
+        Ok(Self::new(Mapping::map_doorbell(fd, offset, DOORBELL_PAGE)?))
     }
 
     /// A page over any memory of its size.
-    pub(crate) fn new(region: Region) -> Self {
-        debug_assert_eq!(region.len(), DOORBELL_PAGE);
+    pub(crate) fn new(mapping: Mapping) -> Self {
+        debug_assert_eq!(mapping.len(), DOORBELL_PAGE);
         catch_sigbus();
-        let (address, process) = (region.as_ptr() as usize, region.owner().number());
+        let (address, process) = (mapping.as_ptr() as usize, mapping.owner().number());
         let _ = PAGES.iter().find(|p| p.take(address, process));
-        Self { region }
+        Self { mapping }
     }
 
     pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.region.as_ptr()
+        self.mapping.as_ptr()
     }
 }
 
 impl Drop for DoorbellPage {
     fn drop(&mut self) {
-        if self.region.owner().caller() != Caller::Owner {
+        if self.mapping.owner().caller() != Caller::Owner {
             return;
         }
         for page in PAGES.iter().filter(|p| p.is_at(self.as_ptr() as usize)) {
@@ -168,7 +168,7 @@ mod tests {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         file.set_len(DOORBELL_PAGE as u64).unwrap();
-        let page = DoorbellPage::new(Region::map_shared(file.as_fd(), 0, DOORBELL_PAGE).unwrap());
+        let page = DoorbellPage::new(Mapping::map_shared(file.as_fd(), 0, DOORBELL_PAGE).unwrap());
         let word = page.as_ptr().cast::<u64>();
         // SAFETY: inside the page.
         unsafe { word.write_volatile(1) };

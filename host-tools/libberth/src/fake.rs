@@ -12,7 +12,7 @@ use berth_abi::wqe::{self, Cqe};
 use berth_abi::{host, ioctl};
 
 use crate::doorbell::DOORBELL_PAGE;
-use crate::region::Region;
+use crate::mapping::Mapping;
 use crate::sys;
 
 /// Bytes between two objects' memory.
@@ -46,7 +46,7 @@ type Hook = Box<dyn Fn(u32) + Send + Sync>;
 /// Driver and card.
 pub(crate) struct Card {
     file: File,
-    memory: Region,
+    memory: Mapping,
     event_fd: OwnedFd,
     state: Mutex<State>,
     hook: Mutex<Option<Arc<Hook>>>,
@@ -64,7 +64,7 @@ impl Card {
         let file = unsafe { File::from_raw_fd(libc::memfd_create(c"card".as_ptr(), libc::MFD_CLOEXEC)) };
         let bytes = STEP * (1 + 2 * OBJECTS);
         file.set_len(bytes).unwrap();
-        let memory = Region::map_shared(file.as_fd(), 0, bytes as usize).unwrap();
+        let memory = Mapping::map_shared(file.as_fd(), 0, bytes as usize).unwrap();
         Arc::new(Self {
             file,
             memory,

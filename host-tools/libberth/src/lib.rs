@@ -54,10 +54,10 @@ mod doorbell;
 mod error;
 #[cfg(test)]
 mod fake;
+mod mapping;
 mod process;
 mod qp;
 pub mod raw;
-mod region;
 mod ring;
 mod stream;
 mod sys;
@@ -70,8 +70,8 @@ pub use counters::{Counters, Named};
 pub use cq::{Completion, CompletionQueue, Status};
 pub use device::{Device, Info, Limits, MacAddr, Net};
 pub use error::{Error, Limit, Reason, Result};
+pub use mapping::{Buffer, FileMap};
 pub use qp::{Mode, QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest};
-pub use region::{Buffer, FileMap};
 pub use stream::{MAX_SGE_BYTES, Piece, SendBlock, Sent, Stream};
 
 pub use berth_abi::wqe::Sge;

@@ -12,7 +12,7 @@ use berth_abi::{host, ioctl, ring as abi_ring};
 use crate::context::Inner;
 use crate::cq::{CompletionQueue, CqInner, QpProgress};
 use crate::error::{Error, Reason, Result};
-use crate::region::Region;
+use crate::mapping::Mapping;
 use crate::ring::{Progress, WorkQueue, element, rq_doorbell, sq_doorbell};
 
 /// When the next credit list is sent (CR-5).
@@ -178,7 +178,7 @@ pub struct QueuePair {
     recv: WorkQueue,
     send_cq: Arc<CqInner>,
     recv_cq: Arc<CqInner>,
-    _region: Region,
+    _mapping: Mapping,
     qpn: u32,
     /// Identity of the queue pair: a later one may have its number.
     identity: u64,
@@ -221,24 +221,24 @@ impl QueuePair {
         };
         context.ioctl(what, ioctl::IOC_CREATE_QP, &mut arg)?;
         let mapped = check_queues(&arg, config).ok_or(Error::Firmware { what }).and_then(|()| {
-            Region::map_shared(context.fd(), arg.offset, arg.bytes as usize)
+            Mapping::map_shared(context.fd(), arg.offset, arg.bytes as usize)
                 .map_err(|source| Error::Os { what: "map a queue pair", source })
         });
-        let region = match mapped {
-            Ok(region) => region,
+        let mapping = match mapped {
+            Ok(mapping) => mapping,
             Err(error) => {
                 let _ = destroy(context, arg.qpn, arg.identity);
                 return Err(error);
             }
         };
-        let base = region.as_ptr();
+        let base = mapping.as_ptr();
         let send_base = NonNull::new(base.cast::<Wqe>()).expect("a mapping is never null");
-        // SAFETY: `rq_start` lies inside the region (checked above).
+        // SAFETY: `rq_start` lies inside the mapping (checked above).
         let recv_base = unsafe { base.add(arg.rq_start as usize) };
         let recv_base = NonNull::new(recv_base.cast::<Wqe>()).expect("a mapping is never null");
-        // SAFETY: the region holds `sq_depth` elements from its start (checked above), and lives beside the queue.
+        // SAFETY: the mapping holds `sq_depth` elements from its start (checked above), and lives beside the queue.
         let send = unsafe { WorkQueue::new(send_base, arg.sq_depth) };
-        // SAFETY: the region holds `rq_depth` elements from `rq_start`, behind the send queue (checked above).
+        // SAFETY: the mapping holds `rq_depth` elements from `rq_start`, behind the send queue (checked above).
         let recv = unsafe { WorkQueue::new(recv_base, arg.rq_depth) };
         let (sends, recvs) = (Progress::new(arg.sq_depth), Progress::new(arg.rq_depth));
         let progress = Arc::new(QpProgress { message: config.mode == Mode::Message, send: sends, recv: recvs });
@@ -254,7 +254,7 @@ impl QueuePair {
             recv,
             send_cq: Arc::clone(&send_cq.inner),
             recv_cq: Arc::clone(&recv_cq.inner),
-            _region: region,
+            _mapping: mapping,
             qpn: arg.qpn,
             identity: arg.identity,
             destroyed: false,
@@ -264,7 +264,7 @@ impl QueuePair {
     /// Where its queues are mapped.
     #[cfg(test)]
     pub(crate) fn mapping(&self) -> (*mut u8, usize) {
-        (self._region.as_ptr(), self._region.len())
+        (self._mapping.as_ptr(), self._mapping.len())
     }
 
     pub(crate) fn identity(&self) -> u64 {

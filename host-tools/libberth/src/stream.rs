@@ -15,8 +15,8 @@ use berth_abi::wqe::{MAX_MESSAGE, MAX_SGE, Sge};
 use crate::context::Context;
 use crate::cq::{Completion, CompletionQueue};
 use crate::error::{Error, Result};
+use crate::mapping::{Buffer, FileMap, Mapping, whole_pages};
 use crate::qp::{QpConfig, QueuePair, WorkRequest};
-use crate::region::{Buffer, FileMap, Region, whole_pages};
 use crate::wait::Deadline;
 
 /// Longest range of one scatter/gather element that this layer makes.
@@ -38,7 +38,7 @@ pub enum SendBlock {
 impl SendBlock {
     fn range(&self) -> Result<(u64, usize)> {
         match self {
-            Self::Buffer(b) => Ok((b.region().as_ptr() as u64, b.len())),
+            Self::Buffer(b) => Ok((b.mapping().as_ptr() as u64, b.len())),
             Self::File(map, range) => {
                 if range.start > range.end || range.end > map.len() {
                     return Err(Error::Invalid { what: "send a range of a file" });
@@ -142,7 +142,7 @@ pub struct Stream {
     sends: VecDeque<(u64, SendBlock)>,
     next_send: u64,
     /// Receive buffers lie in it.
-    memory: ManuallyDrop<Region>,
+    memory: ManuallyDrop<Mapping>,
     arena: Arena,
     /// Receives with the card, oldest first: the element's number and place, its completion if it has come.
     recvs: VecDeque<(u64, Range<usize>, Option<Completion>)>,
@@ -157,7 +157,7 @@ impl Stream {
     pub fn new(context: &Context, config: &QpConfig, recv_bytes: usize) -> Result<Self> {
         let what = "allocate receive buffers";
         let size = whole_pages(recv_bytes).ok_or(Error::Invalid { what })?;
-        let memory = Region::anonymous(size).map_err(|source| Error::Os { what, source })?;
+        let memory = Mapping::anonymous(size).map_err(|source| Error::Os { what, source })?;
         let send_cq = context.create_cq(config.send_depth.next_power_of_two())?;
         let recv_cq = context.create_cq(config.recv_depth.next_power_of_two())?;
         let qp = context.create_qp(&send_cq, &recv_cq, config)?;

@@ -14,7 +14,7 @@ use crate::sys;
 
 /// A mapping that is unmapped when dropped, by the process that made it.
 #[derive(Debug)]
-pub(crate) struct Region {
+pub(crate) struct Mapping {
     ptr: NonNull<u8>,
     len: usize,
     owner: Owner,
@@ -22,12 +22,12 @@ pub(crate) struct Region {
     inherited: bool,
 }
 
-// SAFETY: a region is only an address range; its users decide on access.
-unsafe impl Send for Region {}
+// SAFETY: a mapping is only an address range; its users decide on access.
+unsafe impl Send for Mapping {}
 // SAFETY: as above; shared access goes through raw pointers.
-unsafe impl Sync for Region {}
+unsafe impl Sync for Mapping {}
 
-impl Region {
+impl Mapping {
     fn map(fd: Option<(BorrowedFd<'_>, u64)>, len: usize, prot: i32, flags: i32, inherited: bool) -> io::Result<Self> {
         let owner = Owner::here()?;
         Ok(Self { ptr: sys::mmap(fd, len, prot, flags)?, len, owner, inherited })
@@ -38,7 +38,7 @@ impl Region {
         Self::map(Some((fd, offset)), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, false)
     }
 
-    /// As [`Region::map_shared`], for writing only as far as the host can express it.
+    /// As [`Mapping::map_shared`], for writing only as far as the host can express it.
     pub(crate) fn map_doorbell(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
         Self::map(Some((fd, offset)), len, libc::PROT_WRITE, libc::MAP_SHARED, false)
     }
@@ -74,7 +74,7 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for Mapping {
     fn drop(&mut self) {
         let ours = match self.owner.caller() {
             Caller::Owner => true,
@@ -84,7 +84,7 @@ impl Drop for Region {
             Caller::Borrower => false,
         };
         if ours {
-            // SAFETY: the region owns the mapping, and its users are gone with it.
+            // SAFETY: the mapping owns the mapping, and its users are gone with it.
             unsafe { sys::munmap(self.ptr, self.len) }
         }
     }
@@ -98,7 +98,7 @@ pub(crate) fn whole_pages(len: usize) -> Option<usize> {
 /// Owned, page-aligned, pageable memory.
 #[derive(Debug)]
 pub struct Buffer {
-    region: Region,
+    mapping: Mapping,
     len: usize,
 }
 
@@ -110,8 +110,8 @@ impl Buffer {
     pub fn new(len: usize) -> Result<Self> {
         let what = "allocate a buffer";
         let bytes = whole_pages(len).ok_or(Error::Invalid { what })?;
-        let region = Region::anonymous(bytes).map_err(|source| Error::Os { what, source })?;
-        Ok(Self { region, len })
+        let mapping = Mapping::anonymous(bytes).map_err(|source| Error::Os { what, source })?;
+        Ok(Self { mapping, len })
     }
 
     /// A buffer that holds a copy of `data`.
@@ -124,27 +124,27 @@ impl Buffer {
         Ok(buffer)
     }
 
-    pub(crate) fn region(&self) -> &Region {
-        &self.region
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
     }
 
     pub(crate) fn leak(self) {
-        self.region.leak();
+        self.mapping.leak();
     }
 }
 
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the region is at least `len` bytes, initialised by the kernel, and borrowed from us.
-        unsafe { std::slice::from_raw_parts(self.region.as_ptr(), self.len) }
+        // SAFETY: the mapping is at least `len` bytes, initialised by the kernel, and borrowed from us.
+        unsafe { std::slice::from_raw_parts(self.mapping.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.region.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.mapping.as_ptr(), self.len) }
     }
 }
 
@@ -154,7 +154,7 @@ impl DerefMut for Buffer {
 /// card then sends what the file holds at that time, or the send fails (VC-9).
 #[derive(Debug)]
 pub struct FileMap {
-    region: Option<Region>,
+    mapping: Option<Mapping>,
     len: usize,
 }
 
@@ -176,8 +176,8 @@ impl FileMap {
         }
         let len = usize::try_from(found.len()).map_err(|_| Error::Invalid { what })?;
         // An empty mapping is not possible, and not needed.
-        let region = if len == 0 { None } else { Some(Region::file(file, len).map_err(os)?) };
-        Ok(Self { region, len })
+        let mapping = if len == 0 { None } else { Some(Mapping::file(file, len).map_err(os)?) };
+        Ok(Self { mapping, len })
     }
 
     /// Length in bytes.
@@ -192,7 +192,7 @@ impl FileMap {
 
     /// Virtual address of the first byte; 0 for an empty file.
     pub(crate) fn address(&self) -> u64 {
-        self.region.as_ref().map_or(0, |r| r.as_ptr() as u64)
+        self.mapping.as_ref().map_or(0, |r| r.as_ptr() as u64)
     }
 }
 
