@@ -19,6 +19,7 @@ use crate::cq::CompletionQueue;
 use crate::device::{Device, open_node};
 use crate::doorbell::{DOORBELL_PAGE, DoorbellPage};
 use crate::error::{Error, Limit, Reason, Result, SET_BUDGET};
+use crate::memory::ProtectionDomain;
 use crate::process::{Caller, Owner};
 use crate::qp::{Mode, QpConfig, QueuePair};
 use crate::wait::{Deadline, For, Waited};
@@ -535,7 +536,15 @@ impl Context {
         recv_cq: &CompletionQueue,
         config: &QpConfig,
     ) -> Result<QueuePair> {
-        QueuePair::new(&self.inner, send_cq, recv_cq, config)
+        QueuePair::new(&self.inner, send_cq, recv_cq, config, None)
+    }
+
+    /// Makes a protection domain.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`].
+    pub fn create_domain(&self) -> Result<ProtectionDomain> {
+        ProtectionDomain::new(&self.inner)
     }
 
     /// Listens to a service id (1 to 65535).

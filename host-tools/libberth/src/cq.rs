@@ -41,6 +41,8 @@ pub enum Status {
     TooLong,
     /// The host had no memory to bring its pages in.
     NoMemory,
+    /// The peer's key does not allow the access (QP-11).
+    RemoteAccess,
     /// A value that this library does not know.
     Other(u8),
 }
@@ -58,6 +60,7 @@ impl From<u8> for Status {
             status::WC_REMOTE_ERROR => Self::RemoteError,
             status::WC_TOO_LONG => Self::TooLong,
             status::WC_NO_MEMORY => Self::NoMemory,
+            status::WC_REMOTE_ACCESS => Self::RemoteAccess,
             other => Self::Other(other),
         }
     }
@@ -80,6 +83,7 @@ impl std::fmt::Display for Status {
             Self::RemoteError => "the peer refused",
             Self::TooLong => "longer than the peer's receive buffer",
             Self::NoMemory => "the host had no memory to bring its pages in",
+            Self::RemoteAccess => "the peer's key does not allow this (unknown, used up, wrong range or right)",
             Self::Other(n) => return write!(f, "unknown status {n}"),
         })
     }
@@ -96,6 +100,8 @@ pub struct Completion {
     pub status: Status,
     /// Whether it is a receive (else a send).
     pub recv: bool,
+    /// Whether it is an RDMA WRITE; of a receive: whether a peer's WRITE has used it, which leaves its buffer as it was.
+    pub write: bool,
     /// Bytes moved; of a receive: bytes in its buffer, which may be fewer than its size (CR-2).
     pub byte_len: u32,
     /// Stream mode: bytes that the sender still had to send after this piece (CR-9); `u32::MAX` means at least that.
@@ -115,7 +121,9 @@ impl Completion {
             wr_id: cqe.wr_id,
             qpn: cqe.qpn,
             status: cqe.status.into(),
-            recv: cqe.opcode == wqe::OP_RECV,
+            // A WRITE uses a receive only with an immediate, and a send's completion has none.
+            recv: cqe.opcode == wqe::OP_RECV || (cqe.opcode == wqe::OP_WRITE && carried.is_some()),
+            write: cqe.opcode == wqe::OP_WRITE,
             byte_len: cqe.byte_len,
             remaining: carried.filter(|_| !message).unwrap_or(0),
             immediate: carried.filter(|_| message),
@@ -583,6 +591,12 @@ mod tests {
         let message = Completion::new(&cqe, true);
         assert_eq!((message.remaining, message.immediate), (0, Some(11)));
         assert_eq!(Completion::new(&Cqe { flags: 0, ..cqe }, true).immediate, None);
+        // A WRITE with immediate is a receive's, without one it is a send's.
+        let write = Cqe { opcode: wqe::OP_WRITE, ..cqe };
+        let by_flags = |flags| Completion::new(&Cqe { flags, ..write }, true);
+        let [received, sent] = [wqe::CQE_IMMEDIATE, 0].map(by_flags);
+        assert_eq!((received.recv, received.write, received.immediate), (true, true, Some(cqe.remaining)));
+        assert_eq!((sent.recv, sent.write, sent.immediate, sent.byte_len), (false, true, None, cqe.byte_len));
         let bad = Completion::new(&Cqe { status: status::WC_WITHDRAWN, ..cqe }, false);
         assert!(matches!(bad.ok(), Err(Error::Completion { wr_id: 7, status: Status::Withdrawn })));
     }

@@ -33,6 +33,10 @@ struct State {
     cqs: BTreeMap<u32, Cq>,
     /// Identity of each.
     qps: BTreeMap<u32, u64>,
+    /// Identity of the protection domain, if there is one.
+    domain: Option<u64>,
+    /// Regions by identity.
+    regions: BTreeMap<u64, ioctl::Register>,
     services: BTreeMap<u32, u64>,
     /// Identities given.
     given: u64,
@@ -190,6 +194,29 @@ impl Card {
                 is(state.qps.get(&handle().value))?;
                 state.qps.remove(&handle().value);
             }
+            ioctl::IOC_CREATE_DOMAIN => {
+                // SAFETY: as above.
+                let a = unsafe { &mut *arg.cast::<ioctl::Handle>() };
+                (a.value, a.identity) = (1, fresh);
+                state.domain = Some(fresh);
+            }
+            ioctl::IOC_DESTROY_DOMAIN => {
+                is(state.domain.as_ref())?;
+                assert!(state.regions.is_empty() && state.qps.is_empty(), "a domain goes after what is in it");
+                state.domain = None;
+            }
+            ioctl::IOC_REGISTER | ioctl::IOC_REBIND => {
+                // SAFETY: as above.
+                let a = unsafe { &mut *arg.cast::<ioctl::Register>() };
+                if request == ioctl::IOC_REGISTER {
+                    assert_eq!((a.domain, Some(a.domain_identity)), (1, state.domain));
+                    (a.key, a.identity) = (fresh as u32 | 0x8000_0000, fresh);
+                } else if !state.regions.contains_key(&a.identity) {
+                    return Err(libc::ENOENT);
+                }
+                state.regions.insert(a.identity, *a);
+            }
+            ioctl::IOC_DEREGISTER => drop(state.regions.remove(&handle().identity).ok_or(libc::ENOENT)?),
             ioctl::IOC_LISTEN => {
                 // SAFETY: as above.
                 let a = unsafe { &mut *arg.cast::<ioctl::Handle>() };
@@ -239,6 +266,7 @@ mod tests {
     use crate::context::Inner;
     use crate::cq::CompletionQueue;
     use crate::error::{Error, Reason, Result};
+    use crate::memory::{Access, ProtectionDomain};
     use crate::process::tests::in_child;
     use crate::qp::{QpConfig, QueuePair, WorkRequest};
 
@@ -251,7 +279,7 @@ mod tests {
     }
 
     fn make_qp(context: &Arc<Inner>, cq: &CompletionQueue) -> QueuePair {
-        QueuePair::new(context, cq, cq, &QpConfig::default()).unwrap()
+        QueuePair::new(context, cq, cq, &QpConfig::default(), None).unwrap()
     }
 
     impl Setting {
@@ -278,6 +306,34 @@ mod tests {
 
     fn is_lost<T>(outcome: Result<T>) -> bool {
         matches!(outcome, Err(Error::DeviceLost))
+    }
+
+    #[test]
+    fn qp_9_a_region_is_registered_bound_anew_and_ended_before_its_domain() {
+        let card = Card::new();
+        let context = Inner::of_fake(&card);
+        let domain = ProtectionDomain::new(&context).unwrap();
+        let cq = CompletionQueue::new(&context, 64, 128).unwrap();
+        let qp = domain.create_qp(&cq, &cq, &QpConfig::default()).unwrap();
+        let access = Access { read: true, one_shot: true, ..Access::WRITE };
+        // SAFETY: nobody uses it.
+        let region = unsafe { domain.register(5, 1 << 40, access) }.unwrap();
+        drop(domain);
+        let bound = || {
+            let state = card.lock();
+            let a = state.regions.values().next().unwrap();
+            (a.va, a.len, a.rights, a.flags, a.key)
+        };
+        assert_eq!(bound(), (5, 1 << 40, 3, 1, region.key()));
+        // SAFETY: as above.
+        unsafe { region.rebind(6, 7, Access { atomic: true, ..Access::default() }) }.unwrap();
+        assert_eq!(bound(), (6, 7, 4, 0, region.key()));
+        region.unbind().unwrap();
+        assert_eq!(bound(), (0, 0, 0, 0, region.key()));
+        drop(region);
+        assert!(card.lock().regions.is_empty() && card.lock().domain.is_some());
+        drop(qp);
+        assert!(card.lock().domain.is_none());
     }
 
     #[test]

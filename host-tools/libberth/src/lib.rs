@@ -8,6 +8,8 @@
 //! * [`CompletionQueue`] and [`QueuePair`] are mapped queues. Posting and polling take **no system
 //!   call** (QP-1); waiting takes an eventfd.
 //! * [`Listener`], [`Request`] and [`QueuePair::connect`] make connections (QP-17).
+//! * [`ProtectionDomain`] and [`Region`] are memory that peers are given keys for; [`WorkRequest::remote`] writes to a peer's
+//!   (QP-3).
 //! * [`Stream`] is a byte stream each way over one queue pair with owned buffers: no `unsafe`.
 //!
 //! ```no_run
@@ -55,6 +57,7 @@ mod error;
 #[cfg(test)]
 mod fake;
 mod mapping;
+mod memory;
 mod process;
 mod qp;
 pub mod raw;
@@ -71,6 +74,7 @@ pub use cq::{Completion, CompletionQueue, Status};
 pub use device::{Device, Info, Limits, MacAddr, Net};
 pub use error::{Error, Limit, Reason, Result};
 pub use mapping::{Buffer, FileMap};
+pub use memory::{Access, ProtectionDomain, Region, Remote};
 pub use qp::{Mode, QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest};
 pub use stream::{MAX_SGE_BYTES, Piece, SendBlock, Sent, Stream};
 

@@ -13,6 +13,7 @@ use crate::context::Inner;
 use crate::cq::{CompletionQueue, CqInner, QpProgress};
 use crate::error::{Error, Reason, Result};
 use crate::mapping::Mapping;
+use crate::memory::{ProtectionDomain, Remote};
 use crate::ring::{Progress, WorkQueue, element, rq_doorbell, sq_doorbell};
 
 /// When the next credit list is sent (CR-5).
@@ -99,6 +100,10 @@ pub struct WorkRequest<'a> {
     /// A number that reaches the receive's completion with the message; in message mode only, and of sends only (what verbs
     /// call `IBV_WR_SEND_WITH_IMM`). The element then has room for 6 ranges.
     pub immediate: Option<u32>,
+    /// Write the ranges' data to this memory of the peer instead of into a receive (RDMA WRITE); in message mode only, and of
+    /// sends only. It uses no receive, and the peer does not notice, but with `immediate`: then a receive of the peer, whose
+    /// buffer stays as it was, completes when all data are there. The element then has room for 6 ranges.
+    pub remote: Option<Remote>,
 }
 
 /// State of a queue pair's connection.
@@ -184,6 +189,8 @@ pub struct QueuePair {
     identity: u64,
     /// Set when the driver has destroyed it.
     destroyed: bool,
+    /// Lasts as long as it.
+    _domain: Option<ProtectionDomain>,
 }
 
 impl QueuePair {
@@ -192,8 +199,10 @@ impl QueuePair {
         send_cq: &CompletionQueue,
         recv_cq: &CompletionQueue,
         config: &QpConfig,
+        domain: Option<&ProtectionDomain>,
     ) -> Result<Self> {
         let what = "make a queue pair";
+        let (number, domain_identity) = domain.map_or((0, 0), ProtectionDomain::name);
         let (trigger, trigger_index) = match config.trigger {
             Trigger::First => (abi_ring::TRIGGER_FIRST, 0),
             Trigger::Last => (abi_ring::TRIGGER_LAST, 0),
@@ -217,6 +226,8 @@ impl QueuePair {
                 Mode::Stream => abi_ring::MODE_STREAM.into(),
                 Mode::Message => abi_ring::MODE_MESSAGE.into(),
             },
+            domain: number,
+            domain_identity,
             ..Default::default()
         };
         context.ioctl(what, ioctl::IOC_CREATE_QP, &mut arg)?;
@@ -258,6 +269,7 @@ impl QueuePair {
             qpn: arg.qpn,
             identity: arg.identity,
             destroyed: false,
+            _domain: domain.cloned(),
         })
     }
 
@@ -320,11 +332,15 @@ impl QueuePair {
     ///
     /// # Errors
     /// [`Error::QueueFull`], [`Error::TooMuchOutstanding`], [`Error::TooManySges`], [`Error::MessageTooLong`],
-    /// [`Error::InlineTooLong`], [`Error::ImmediateInStream`], [`Error::NotPermitted`] in another process.
+    /// [`Error::InlineTooLong`], [`Error::ImmediateInStream`], [`Error::WriteInStream`], [`Error::NotPermitted`] in another
+    /// process.
     pub unsafe fn post_send(&mut self, requests: &[WorkRequest<'_>]) -> Result<()> {
         self.context.check_memory("post a send")?;
         if !self.progress.message && requests.iter().any(|r| r.immediate.is_some()) {
             return Err(Error::ImmediateInStream);
+        }
+        if !self.progress.message && requests.iter().any(|r| r.remote.is_some()) {
+            return Err(Error::WriteInStream);
         }
         // SAFETY: as our caller's.
         let slot = unsafe { post(&mut self.send, &self.progress.send, OP_SEND, requests) }?;
@@ -520,7 +536,7 @@ unsafe fn post(
     for r in requests {
         let length = element(opcode, 0, r.wr_id, r.sges)?.length;
         let max = MAX_SGE - 1;
-        if sends && r.immediate.is_some() && !r.inline && r.sges.len() > max {
+        if sends && (r.immediate.is_some() || r.remote.is_some()) && !r.inline && r.sges.len() > max {
             return Err(Error::TooManySges { got: r.sges.len(), max });
         }
         if r.inline && sends && length as usize > MAX_INLINE {
@@ -542,6 +558,9 @@ unsafe fn post(
         }
         if let Some(immediate) = r.immediate.filter(|_| sends) {
             wqe = wqe.with_immediate(immediate).expect("the number of ranges is checked above");
+        }
+        if let Some(Remote { va, key }) = r.remote.filter(|_| sends) {
+            wqe = wqe.with_remote(va, key).expect("the number of ranges is checked above");
         }
         if r.inline && sends {
             slot = wqe.slot();
@@ -590,6 +609,7 @@ fn check_queues(q: &ioctl::CreateQp, config: &QpConfig) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_abi::wqe::{OP_WRITE, SEND_IMMEDIATE};
 
     #[test]
     fn answer_with_overlapping_or_short_queues_is_refused() {
@@ -669,6 +689,38 @@ mod tests {
             let posted = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) };
             assert!(if good { posted.is_ok() } else { matches!(posted, Err(Error::TooManySges { got: 7, max: 6 })) });
         }
+    }
+
+    #[test]
+    fn qp_3_a_write_names_the_peers_memory_before_its_own() {
+        let (memory, mut queue, progress, _) = sender();
+        let data = [7; MAX_INLINE];
+        let remote = Some(Remote { va: 0x0123_4567_89ab_cdef, key: 0xfedc_ba98 });
+        for (immediate, inline) in [(None, false), (Some(0x1234_5678), false), (None, true), (Some(9), true)] {
+            let sges = [range(&data[..9]), range(&data[9..24])];
+            let at = queue.producer() as usize;
+            let request = WorkRequest { wr_id: 5, sges: &sges, immediate, inline, remote, ..Default::default() };
+            // SAFETY: the ranges are live.
+            let slot = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap();
+            let wqe = memory[at];
+            assert_eq!((wqe.opcode, wqe.length, wqe.num_sge), (OP_WRITE, 24, if inline { 0 } else { 2 }));
+            let line = Sge { va: 0x0123_4567_89ab_cdef, len: 0xfedc_ba98, reserved: immediate.unwrap_or(0) };
+            assert_eq!(wqe.sge[0], line);
+            assert_eq!(wqe.flags & SEND_IMMEDIATE != 0, immediate.is_some());
+            assert_eq!(slot.is_some(), inline, "24 bytes and the line fit a doorbell's slot");
+            assert!(inline || wqe.sge[1..3] == sges);
+        }
+        let ranges = [range(&data[..1]); MAX_SGE];
+        for (n, good) in [(MAX_SGE - 1, true), (MAX_SGE, false)] {
+            let request = WorkRequest { sges: &ranges[..n], remote, ..Default::default() };
+            // SAFETY: as above.
+            let posted = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) };
+            assert!(if good { posted.is_ok() } else { matches!(posted, Err(Error::TooManySges { got: 7, max: 6 })) });
+        }
+        // A receive has no remote memory, so it has no meaning there.
+        let request = WorkRequest { sges: &ranges, remote, ..Default::default() };
+        // SAFETY: as above.
+        unsafe { post(&mut queue, &progress, OP_RECV, &[request]) }.unwrap();
     }
 
     #[test]

@@ -209,7 +209,7 @@ impl Stream {
         let inline = matches!(block, SendBlock::Buffer(_)) && len <= self.qp.max_inline_data();
         // SAFETY: the block is kept in `sends`, which gives it out only after its completion, or after the queue pair
         // has gone when we are dropped. A file's content may be changed by others; nobody holds a reference to it.
-        unsafe { self.qp.post_send(&[WorkRequest { wr_id, sges: &sges, push, inline, immediate: None }]) }?;
+        unsafe { self.qp.post_send(&[WorkRequest { wr_id, sges: &sges, push, inline, ..WorkRequest::default() }]) }?;
         self.next_send += 1;
         self.sends.push_back((wr_id, block));
         Ok(())

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory that peers may be given keys for.
+
+use std::sync::Arc;
+
+use berth_abi::ioctl;
+use berth_abi::rows::recv;
+
+use crate::context::Inner;
+use crate::cq::CompletionQueue;
+use crate::error::{Error, Result};
+use crate::qp::{QpConfig, QueuePair};
+
+/// What a peer may do with a region, and how often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// READ it.
+    pub read: bool,
+    /// WRITE to it.
+    pub write: bool,
+    /// Atomics in it.
+    pub atomic: bool,
+    /// One operation only; after that the key opens nothing until the region is bound anew (QP-12).
+    pub one_shot: bool,
+}
+
+impl Access {
+    /// To be written to, any number of times.
+    pub const WRITE: Self = Self { read: false, write: true, atomic: false, one_shot: false };
+
+    fn rights(self) -> u32 {
+        let right = |given, bit| if given { bit } else { 0 };
+        right(self.read, recv::RIGHT_READ)
+            | right(self.write, recv::RIGHT_WRITE)
+            | right(self.atomic, recv::RIGHT_ATOMIC)
+    }
+
+    fn flags(self) -> u32 {
+        if self.one_shot { ioctl::REGISTER_ONE_SHOT } else { 0 }
+    }
+}
+
+/// Memory of the peer: an address of its process, and a key that opens it. The peer tells both, as in a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Virtual address there.
+    pub va: u64,
+    /// Key of a [`Region`] there.
+    pub key: u32,
+}
+
+#[derive(Debug)]
+struct Domain {
+    context: Arc<Inner>,
+    number: u32,
+    identity: u64,
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        let (what, request) = ("destroy a protection domain", ioctl::IOC_DESTROY_DOMAIN);
+        end(&self.context, what, request, self.number, self.identity);
+    }
+}
+
+/// Ends an object that is dropped, unless that has been done for us.
+fn end(context: &Inner, what: &'static str, request: u32, value: u32, identity: u64) {
+    if !context.is_owned() {
+        return;
+    }
+    let mut arg = ioctl::Handle { value, reserved: 0, identity };
+    if let Err(error) = context.ioctl(what, request, &mut arg)
+        && !matches!(error, Error::DeviceLost | Error::NotFound { .. })
+    {
+        tracing::warn!(what, value, %error, "not done");
+    }
+}
+
+/// A protection domain: peers of its queue pairs may use the keys of its regions, and no others (QP-11). Clones share it;
+/// it lasts as long as something is in it.
+#[derive(Clone, Debug)]
+pub struct ProtectionDomain {
+    inner: Arc<Domain>,
+}
+
+impl ProtectionDomain {
+    pub(crate) fn new(context: &Arc<Inner>) -> Result<Self> {
+        let mut arg = ioctl::Handle::default();
+        context.ioctl("make a protection domain", ioctl::IOC_CREATE_DOMAIN, &mut arg)?;
+        let context = Arc::clone(context);
+        Ok(Self { inner: Arc::new(Domain { context, number: arg.value, identity: arg.identity }) })
+    }
+
+    /// Its number on the card, and its identity.
+    pub(crate) fn name(&self) -> (u32, u64) {
+        (self.inner.number, self.inner.identity)
+    }
+
+    /// Makes a queue pair in it. [`Context::create_qp`](crate::Context::create_qp) makes one that is in none, whose peer may
+    /// use no key.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`], [`Error::Invalid`].
+    pub fn create_qp(
+        &self,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+        config: &QpConfig,
+    ) -> Result<QueuePair> {
+        QueuePair::new(&self.inner.context, send_cq, recv_cq, config, Some(self))
+    }
+
+    /// Registers `len` bytes from `va` on, of any size and alignment. Nothing is pinned, and the memory need not be there
+    /// yet: each access finds what the process has at that address then, or fails. 0 bytes at address 0 make a key that opens
+    /// nothing yet.
+    ///
+    /// # Safety
+    /// Peers that know the key may read and write the memory at any time, as `access` says, until the region is bound anew
+    /// or dropped: nothing else may rely on its content, and what is at these addresses must be meant for them.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`], [`Error::Invalid`].
+    pub unsafe fn register(&self, va: u64, len: u64, access: Access) -> Result<Region> {
+        let (domain, domain_identity) = self.name();
+        let (rights, flags) = (access.rights(), access.flags());
+        let mut arg = ioctl::Register { va, len, domain, domain_identity, rights, flags, ..ioctl::Register::default() };
+        self.inner.context.ioctl("register memory", ioctl::IOC_REGISTER, &mut arg)?;
+        Ok(Region { domain: self.clone(), key: arg.key, identity: arg.identity })
+    }
+}
+
+/// Memory of the process that peers may use with its key. When it has been dropped, no access to it is under way, and
+/// none comes.
+#[derive(Debug)]
+pub struct Region {
+    domain: ProtectionDomain,
+    key: u32,
+    /// Identity of the region: a later one may have its key.
+    identity: u64,
+}
+
+impl Region {
+    /// The key, to be told to peers.
+    pub fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// Binds the key to other memory, or other rights; a one-shot key is fresh again. When this returns, no access under the
+    /// old binding is under way.
+    ///
+    /// # Safety
+    /// As [`ProtectionDomain::register`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`]; [`Error::NotFound`] after a reset of the card.
+    pub unsafe fn rebind(&self, va: u64, len: u64, access: Access) -> Result<()> {
+        let mut arg = ioctl::Register {
+            va,
+            len,
+            rights: access.rights(),
+            flags: access.flags(),
+            key: self.key,
+            identity: self.identity,
+            ..ioctl::Register::default()
+        };
+        self.domain.inner.context.ioctl("bind a key", ioctl::IOC_REBIND, &mut arg)
+    }
+
+    /// Binds the key to nothing: when this returns, it opens nothing, and no access is under way.
+    ///
+    /// # Errors
+    /// As [`Region::rebind`].
+    pub fn unbind(&self) -> Result<()> {
+        // SAFETY: no memory.
+        unsafe { self.rebind(0, 0, Access::default()) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let (what, request) = ("deregister memory", ioctl::IOC_DEREGISTER);
+        end(&self.domain.inner.context, what, request, self.key, self.identity);
+    }
+}
