@@ -24,6 +24,7 @@ mod lifecycle;
 mod machine;
 mod memory;
 mod outcome;
+mod remote;
 mod rivals;
 mod runner;
 mod service;

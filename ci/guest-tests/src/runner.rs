@@ -15,8 +15,8 @@ use crate::env::{Env, Role};
 use crate::test::{Effect, Place, Test};
 use crate::util::{HELD, INCIDENTS, Res, fail, of_driver, pages, vm_pin, wait_until};
 use crate::{
-    bad_input, basics, connections, credits, endurance, examples, field, lifecycle, machine, memory, rivals, syscalls,
-    tool, trouble,
+    bad_input, basics, connections, credits, endurance, examples, field, lifecycle, machine, memory, remote, rivals,
+    syscalls, tool, trouble,
 };
 
 fn all() -> impl Iterator<Item = Test> {
@@ -24,6 +24,7 @@ fn all() -> impl Iterator<Item = Test> {
         basics::TESTS,
         credits::TESTS,
         memory::TESTS,
+        remote::TESTS,
         connections::TESTS,
         bad_input::TESTS,
         syscalls::TESTS,
@@ -268,7 +269,7 @@ fn check_after(env: &Env, before: Option<&Counters>, log: &mut KernelLog) -> Res
         Ok(of_driver(&device.counters()?, HELD) == [0; HELD.len()])
     });
     let n = device.counters()?;
-    result.map_err(|e| format!("{e}: pinned, QPs, CQs, contexts, translations: {:?}", of_driver(&n, HELD)))?;
+    result.map_err(|e| format!("{e}: pinned, QPs, CQs, contexts, translations, keys: {:?}", of_driver(&n, HELD)))?;
     wait_until("no page is pinned by the kernel's own count", limit, || Ok(pins_of_kernel()? == 0))?;
     // No test sends without credit: neither card may have met such a packet (invariant 1).
     crate::ensure_eq!(n.fw(c::F_NO_CREDIT), 0);

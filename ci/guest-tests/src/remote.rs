@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory that peers write to: QP-3, QP-9, QP-11, QP-12, QP-13, PC-4.
+
+use berth_abi::counters as c;
+use libberth::{
+    Access, Completion, Context, Error, Limits, Mode, ProtectionDomain, QpConfig, Reason, Region, Remote, Status,
+    WorkRequest,
+};
+
+use crate::env::{Env, Role};
+use crate::util::{Conn, Mem, PAGE, Res, check, depths, establish, fill, wait_until};
+use crate::{ensure, ensure_eq, tests};
+
+tests! {
+    Pair: qp_3_writes_of_any_size_reach_memory_that_is_not_there,
+          qp_11_what_a_key_does_not_allow_is_refused_and_nothing_touched,
+          qp_13_a_write_to_memory_that_has_gone_fails_at_both_ends,
+          pc_4_a_write_goes_on_though_its_pages_are_given_back_at_once;
+}
+
+fn config() -> QpConfig {
+    QpConfig { mode: Mode::Message, ..depths(8, 8) }
+}
+
+/// A queue pair in a protection domain.
+fn conn_in(context: &Context, domain: &ProtectionDomain) -> Res<Conn> {
+    let config = config();
+    let sends = context.create_cq(config.send_depth)?;
+    let recvs = context.create_cq(config.recv_depth)?;
+    let qp = domain.create_qp(&sends, &recvs, &config)?;
+    Ok(Conn { qp, sends, recvs })
+}
+
+/// Registers a part of `mem`.
+fn region(domain: &ProtectionDomain, mem: &Mem, from: usize, len: usize, access: Access) -> Res<Region> {
+    // SAFETY: the tests keep their memory until they have ended, or take it away on purpose.
+    Ok(unsafe { domain.register(mem.va(from), len as u64, access) }?)
+}
+
+/// Tells the peer of memory by a SEND.
+fn tell(env: &Env, conn: &mut Conn, va: u64, key: u32) -> Res {
+    let mut bytes = [0; 12];
+    bytes[..8].copy_from_slice(&va.to_le_bytes());
+    bytes[8..].copy_from_slice(&key.to_le_bytes());
+    conn.send_inline(77, &bytes)?;
+    conn.sent(env)?.ok()?;
+    Ok(())
+}
+
+/// What the peer has told, in the receive that is posted.
+fn hear(env: &Env, conn: &Conn, at: &Mem) -> Res<Remote> {
+    ensure_eq!(conn.received(env)?.ok()?.byte_len, 12);
+    let word = |from: usize| at.bytes()[from..].iter().take(8).rev().fold(0, |n, b| n << 8 | u64::from(*b));
+    Ok(Remote { va: word(0), key: word(8) as u32 })
+}
+
+/// Writes `len` bytes of `source` from `from` on; answers the completion.
+fn write(
+    env: &Env,
+    conn: &mut Conn,
+    source: &Mem,
+    (from, len): (usize, usize),
+    remote: Remote,
+    immediate: Option<u32>,
+) -> Res<Completion> {
+    let sges = [source.sge(from, len)];
+    let request =
+        WorkRequest { wr_id: from as u64, sges: &sges, remote: Some(remote), immediate, ..Default::default() };
+    // SAFETY: the memory outlives the connection.
+    unsafe { conn.qp.post_send(&[request]) }?;
+    let done = conn.sent(env)?;
+    ensure_eq!((done.wr_id, done.write, done.recv, done.immediate), (from as u64, true, false, None));
+    Ok(done)
+}
+
+/// Pages linger for so long while `f` runs.
+fn lingering<T>(env: &Env, ms: u32, f: impl FnOnce() -> Res<T>) -> Res<T> {
+    let device = env.device()?;
+    device.set_limits(&Limits { linger_ms: Some(ms), ..Limits::default() })?;
+    let result = f();
+    device.set_limits(&Limits { linger_ms: Some(0), ..Limits::default() })?;
+    result
+}
+
+/// Where WRITEs go, from the start of the region, and their bytes: within a page, across pages, all of a swapped-out
+/// part, and what nobody has touched yet.
+const WRITES: [(usize, usize); 7] = [
+    (0, 1),
+    (1, 4095),
+    (3 * PAGE + 4000, 5000),
+    (8 * PAGE, 0),
+    (16 * PAGE, 16 * PAGE),
+    (64 * PAGE + 1, 100_003),
+    (128 * PAGE - 7, 1 << 20),
+];
+const WHOLE: usize = 2 << 20;
+/// Bytes in front of the region, which is aligned to nothing.
+const BEFORE: usize = 4093;
+
+fn qp_3_writes_of_any_size_reach_memory_that_is_not_there(env: &Env) -> Res {
+    let context = env.context()?;
+    let domain = context.create_domain()?;
+    let mut conn = conn_in(&context, &domain)?;
+    let small = Mem::new(PAGE)?;
+    match env.role {
+        Role::A => {
+            let source = Mem::pattern(WHOLE, 400)?;
+            conn.recv(0, &[small.sge(0, PAGE)])?;
+            establish(env, &context, &conn.qp, 400)?;
+            let start = hear(env, &conn, &small)?;
+            let to = |at: usize| Remote { va: start.va + at as u64, ..start };
+            for (at, len) in WRITES {
+                let done = write(env, &mut conn, &source, (at, len), to(at), None)?.ok()?;
+                ensure_eq!(done.byte_len as usize, len);
+            }
+            // The last one says that all are there.
+            let last = WHOLE - 300;
+            let done = write(env, &mut conn, &source, (last, 300), to(last), Some(0xc0ff_ee00))?.ok()?;
+            ensure_eq!(done.byte_len, 300);
+            env.meet("written")?;
+            // The key is bound anew, to one byte, and then to nothing.
+            env.hear("bound")?;
+            write(env, &mut conn, &source, (5, 1), to(WHOLE), None)?.ok()?;
+            env.tell("one", "")?;
+            env.hear("unbound")?;
+            ensure_eq!(write(env, &mut conn, &source, (5, 1), to(WHOLE), None)?.status, Status::RemoteAccess);
+        }
+        Role::B => {
+            let mut mem = Mem::new(BEFORE + WHOLE + PAGE)?;
+            let swapped = BEFORE + 12 * PAGE..BEFORE + 40 * PAGE;
+            fill(&mut mem.bytes_mut()[swapped.clone()], 401, 0);
+            mem.page_out()?;
+            let pinned = env.counters()?.drv(c::D_PAGES_PINNED);
+            let region = region(&domain, &mem, BEFORE, WHOLE, Access::WRITE)?;
+            ensure_eq!(env.counters()?.drv(c::D_PAGES_PINNED), pinned);
+            conn.recv(9, &[small.sge(0, PAGE)])?;
+            establish(env, &context, &conn.qp, 400)?;
+            let got = lingering(env, 50, || {
+                tell(env, &mut conn, mem.va(BEFORE), region.key())?;
+                Ok(conn.received(env)?.ok()?)
+            })?;
+            ensure_eq!((got.wr_id, got.recv, got.write, got.byte_len), (9, true, true, 300));
+            ensure_eq!(got.immediate, Some(0xc0ff_ee00));
+            ensure!(small.bytes().iter().all(|b| *b == 0), "the receive's buffer stays as it was");
+            let mut expected = vec![0; BEFORE + WHOLE + PAGE];
+            fill(&mut expected[swapped], 401, 0);
+            for (at, len) in WRITES.into_iter().chain([(WHOLE - 300, 300)]) {
+                fill(&mut expected[BEFORE + at..][..len], 400, at as u64);
+            }
+            let differs = mem.bytes().iter().zip(&expected).position(|(a, b)| a != b);
+            ensure!(differs.is_none(), "byte {differs:?} of the memory is another");
+            let device = env.device()?;
+            wait_until("nothing pinned behind the WRITEs", env.hang, || Ok(device.counters()?.pinned() == 0))?;
+            ensure!(device.counters()?.drv(c::D_PAGES_PINNED) > pinned);
+            env.meet("written")?;
+            // SAFETY: as in `region`.
+            unsafe { region.rebind(mem.va(BEFORE + WHOLE), 1, Access::WRITE) }?;
+            env.tell("bound", "")?;
+            env.hear("one")?;
+            check(&mem.bytes()[BEFORE + WHOLE..][..1], 400, 5)?;
+            mem.bytes_mut()[BEFORE + WHOLE] = 0;
+            region.unbind()?;
+            env.tell("unbound", "")?;
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::Access);
+            ensure_eq!(mem.bytes()[BEFORE + WHOLE], 0);
+            // The process ends with a region that it has not ended.
+            std::mem::forget(region);
+        }
+    }
+    env.meet("done")
+}
+
+/// What is wrong with an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrong {
+    Key,
+    Tag,
+    Begin,
+    End,
+    Right,
+    Domain,
+    Gone,
+    Used,
+}
+
+fn qp_11_what_a_key_does_not_allow_is_refused_and_nothing_touched(env: &Env) -> Res {
+    let context = env.context()?;
+    let (domain, other) = (context.create_domain()?, context.create_domain()?);
+    let small = Mem::new(PAGE)?;
+    let source = Mem::pattern(PAGE, 402)?;
+    let mut mem = Mem::new(2 * PAGE)?;
+    let read = Access { read: true, ..Access::default() };
+    let once = Access { one_shot: true, ..Access::WRITE };
+    let all = [Wrong::Key, Wrong::Tag, Wrong::Begin, Wrong::End, Wrong::Right, Wrong::Domain, Wrong::Gone, Wrong::Used];
+    for (n, wrong) in all.into_iter().enumerate() {
+        let mut conn = conn_in(&context, &domain)?;
+        let service = 410 + n as u16;
+        match env.role {
+            Role::A => {
+                conn.recv(0, &[small.sge(0, PAGE)])?;
+                establish(env, &context, &conn.qp, service)?;
+                let Remote { va, key } = hear(env, &conn, &small)?;
+                let remote = match wrong {
+                    Wrong::Key => Remote { va, key: key ^ 1 << 31 },
+                    Wrong::Tag => Remote { va, key: key ^ 1 },
+                    Wrong::Begin => Remote { va: va - 1, key },
+                    Wrong::End => Remote { va: va + 1, key },
+                    _ => Remote { va, key },
+                };
+                if wrong == Wrong::Used {
+                    write(env, &mut conn, &source, (0, 100), remote, None)?.ok()?;
+                    env.tell(&format!("used-{service}"), "")?;
+                    env.hear(&format!("cleared-{service}"))?;
+                }
+                let done = write(env, &mut conn, &source, (0, 100), remote, None)?;
+                ensure!(done.status == Status::RemoteAccess, "{wrong:?}: {done:?}");
+                ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::SendFailed);
+            }
+            Role::B => {
+                let refused = env.counters()?.fw(c::F_ACCESS_REFUSED);
+                let (of, access) = match wrong {
+                    Wrong::Right => (&domain, read),
+                    Wrong::Domain => (&other, Access::WRITE),
+                    Wrong::Used => (&domain, once),
+                    _ => (&domain, Access::WRITE),
+                };
+                let region = region(of, &mem, 50, 100, access)?;
+                let key = region.key();
+                let keep = (wrong != Wrong::Gone).then_some(region);
+                establish(env, &context, &conn.qp, service)?;
+                tell(env, &mut conn, mem.va(50), key)?;
+                if wrong == Wrong::Used {
+                    env.hear(&format!("used-{service}"))?;
+                    check(&mem.bytes()[50..150], 402, 0)?;
+                    mem.bytes_mut().fill(0);
+                    env.tell(&format!("cleared-{service}"), "")?;
+                }
+                let reason = conn.qp.wait_closed(env.limit())?;
+                ensure!(reason == Reason::Access, "{wrong:?}: {reason}");
+                ensure!(mem.bytes().iter().all(|b| *b == 0), "{wrong:?}: something was written");
+                ensure_eq!(env.counters()?.fw(c::F_ACCESS_REFUSED), refused + 1);
+                drop(keep);
+            }
+        }
+        env.meet(&format!("done-{service}"))?;
+    }
+    // In stream mode nothing is written.
+    let mut stream = Conn::new(&context, &depths(4, 4))?;
+    let request = WorkRequest { remote: Some(Remote { va: 0, key: 0 }), ..Default::default() };
+    // SAFETY: nothing is posted.
+    ensure!(matches!(unsafe { stream.qp.post_send(&[request]) }, Err(Error::WriteInStream)));
+    Ok(())
+}
+
+fn qp_13_a_write_to_memory_that_has_gone_fails_at_both_ends(env: &Env) -> Res {
+    let context = env.context()?;
+    let domain = context.create_domain()?;
+    let mut conn = conn_in(&context, &domain)?;
+    let small = Mem::new(PAGE)?;
+    match env.role {
+        Role::A => {
+            let source = Mem::pattern(3 * PAGE, 403)?;
+            conn.recv(0, &[small.sge(0, PAGE)])?;
+            establish(env, &context, &conn.qp, 430)?;
+            let remote = hear(env, &conn, &small)?;
+            ensure_eq!(write(env, &mut conn, &source, (0, 3 * PAGE), remote, None)?.status, Status::RemoteError);
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::SendFailed);
+        }
+        Role::B => {
+            let mem = Mem::new(3 * PAGE)?;
+            let region = region(&domain, &mem, 0, 3 * PAGE, Access::WRITE)?;
+            mem.unmap(PAGE, PAGE)?;
+            establish(env, &context, &conn.qp, 430)?;
+            tell(env, &mut conn, mem.va(0), region.key())?;
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::NoTarget);
+        }
+    }
+    env.meet("done")
+}
+
+fn pc_4_a_write_goes_on_though_its_pages_are_given_back_at_once(env: &Env) -> Res {
+    const BYTES: usize = 3 * PAGE;
+    let context = env.context()?;
+    let domain = context.create_domain()?;
+    let mut conn = conn_in(&context, &domain)?;
+    let small = Mem::new(PAGE)?;
+    match env.role {
+        Role::A => {
+            let source = Mem::pattern(BYTES, 404)?;
+            conn.recv(0, &[small.sge(0, PAGE)])?;
+            establish(env, &context, &conn.qp, 440)?;
+            let remote = hear(env, &conn, &small)?;
+            let before = env.counters()?;
+            write(env, &mut conn, &source, (0, BYTES), remote, Some(4))?.ok()?;
+            let after = env.counters()?;
+            ensure!(after.fw(c::F_MEMORY_WAITS) > before.fw(c::F_MEMORY_WAITS), "it has waited");
+            ensure_eq!(after.fw(c::F_TIMEOUTS), before.fw(c::F_TIMEOUTS));
+        }
+        Role::B => {
+            let mem = Mem::swapped_out(BYTES, 405)?;
+            let region = region(&domain, &mem, 0, BYTES, Access::WRITE)?;
+            conn.recv(0, &[small.sge(0, PAGE)])?;
+            establish(env, &context, &conn.qp, 440)?;
+            tell(env, &mut conn, mem.va(0), region.key())?;
+            ensure_eq!(conn.received(env)?.ok()?.immediate, Some(4));
+            check(mem.bytes(), 404, 0)?;
+        }
+    }
+    env.meet("done")
+}
