@@ -216,6 +216,8 @@ fn inv_6_answers_to_page_requests_that_nobody_made_are_counted_and_change_nothin
                 // also of QPs that there are not
                 let (tag, status) = (rng.below(20 * 16) as u16, if rng.chance(0.7) { 0 } else { PAGE_FAULT as u8 });
                 strays += u32::from(rig.stray(tag, status));
+                // ... and as if for a packet of a WRITE, or for memory that it goes to
+                strays += u32::from(rig.stray(1 << 15 | rng.below(1 << 15) as u16, status));
             }
         });
         rig.until(1_000, "the last one", |rig| rig.strays_counted == strays);

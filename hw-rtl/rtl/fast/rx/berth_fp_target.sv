@@ -266,6 +266,8 @@ module berth_fp_target #(
       .rdata(row)
   );
   assign looked  = lookups[a_slot_q];
+  // The host answers requests only, whatever tag it names.
+  wire of_packet = !of_ask_q && kind_q != READY;
   assign got_pop = a_state_q == A_READ && got_valid;
   always_ff @(posedge clk) begin
     case (a_state_q)
@@ -297,7 +299,7 @@ module berth_fp_target #(
       A_TURN: begin
         size_q <= 32'd1 << (5'(LEAST) + 5'(row_q.grown));
         // Those that came before the last one are sent again.
-        if (!of_ask_q && looked.first && !again_q) begin
+        if (of_packet && looked.first && !again_q) begin
           row_q.in_order <= follows_q;
           row_q.ends     <= whole_q;
           if (!follows_q) begin
@@ -334,18 +336,18 @@ module berth_fp_target #(
     asks    = 1'b0;
     came    = 1'b0;
     stray   = 1'b0;
-    judged  = a_state_q == A_DO && !of_ask_q && kind_q != READY;
+    judged  = a_state_q == A_DO && of_packet;
     wish           = '0;
     wish.probe     = 1'b1;
     wish.write     = 1'b1;
     wish.asid      = looked.asid;
     wish.tag       = {2'b11, 14'(a_q)};
     f = r;
-    if (of_ask_q) begin
+    if (!of_packet) begin
       // The rest of what is out: the host answers, or all of it was there.
       if (kind_q != MISS) begin
-        stray = !r.out;
-        if (r.out) begin
+        stray = !of_ask_q || !r.out;
+        if (!stray) begin
           f.out    = 1'b0;
           f.wanted = 1'b0;
           came     = r.wanted;
