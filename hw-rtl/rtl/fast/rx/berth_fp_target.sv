@@ -58,7 +58,8 @@ module berth_fp_target #(
     input  logic                        fence,
     output logic                        fenced
 );
-  localparam int unsigned SLOTS = 16;      // frames, and so packets
+  localparam int unsigned SLOTS = 16;      // frames, and so packets: room for those of any card
+  initial if (berth_regs_pkg::RX_SLOTS > SLOTS) $fatal(1, "berth_fp_target: more receive slots than places");
   localparam logic [1:0] HIT = berth_regs_pkg::XLT_HIT[1:0];
   localparam logic [1:0] MISS = berth_regs_pkg::XLT_MISS[1:0];
   localparam logic [1:0] READY = berth_regs_pkg::XLT_READY[1:0];
@@ -411,7 +412,6 @@ module berth_fp_target #(
       .rd_ready(wish_pop),
       .rd_data(wished)
   );
-  logic [$bits(hold)-1:0] held [0:SLOTS-1];
   logic [SLOTS-1:0] held_q, back_q;
   logic [3:0] back, freed;
   berth_fp_first #(
@@ -421,6 +421,9 @@ module berth_fp_target #(
       .any(some_back),
       .at(back)
   );
+  // What was looked up for a frame is what is held for it, until the next look-up, which waits for `slot_free`.
+  looked_t leaves;
+  assign leaves    = lookups[back];
   assign slot_free = !back_q[slot_q];
   assign freed     = slot_of(free_place);
   always_comb begin
@@ -431,14 +434,17 @@ module berth_fp_target #(
     acquire.va    = va_q;
     acquire.len   = 31'(next_item.len);
     acquire.tag   = {2'b10, slot_q, 10'(next_item_q)};
-    release_           = held[back];
+    release_           = '0;
     release_.give_back = 1'b1;
+    release_.write     = 1'b1;
+    release_.asid      = leaves.asid;
+    release_.va        = leaves.va;
+    release_.len       = 31'(leaves.len);
   end
   assign wish_pop   = hold_ready && !some_back;
   assign hold_valid = some_back || wish_there || acquires;
   assign hold       = some_back ? release_ : wish_there ? wished : acquire;
   always_ff @(posedge clk) begin
-    if (acquires && hold_ready) held[slot_q] <= acquire;
     if (judged && kind_q == HIT) held_q[a_slot_q] <= 1'b1;
     if (some_back && hold_ready) back_q[back] <= 1'b0;
     if (free_valid && held_q[freed]) begin
@@ -468,5 +474,5 @@ module berth_fp_target #(
       assert (!(asks && a_state_q == A_DO) || wish_room);
     end
 
-  wire unused = &{1'b0, got.tag, told, told_q, next_item, looked, behind};
+  wire unused = &{1'b0, got.tag, told, told_q, next_item, looked, leaves, behind};
 endmodule
