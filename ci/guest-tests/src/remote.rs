@@ -31,6 +31,14 @@ fn conn_in(context: &Context, domain: &ProtectionDomain) -> Res<Conn> {
     Ok(Conn { qp, sends, recvs })
 }
 
+/// What a test begins with: a connection in a domain, and a page to receive into.
+fn begin(env: &Env) -> Res<(Context, ProtectionDomain, Conn, Mem)> {
+    let context = env.context()?;
+    let domain = context.create_domain()?;
+    let conn = conn_in(&context, &domain)?;
+    Ok((context, domain, conn, Mem::new(PAGE)?))
+}
+
 /// Registers a part of `mem`.
 fn region(domain: &ProtectionDomain, mem: &Mem, from: usize, len: usize, access: Access) -> Res<Region> {
     // SAFETY: the tests keep their memory until they have ended, or take it away on purpose.
@@ -47,8 +55,10 @@ fn tell(env: &Env, conn: &mut Conn, va: u64, key: u32) -> Res {
     Ok(())
 }
 
-/// What the peer has told, in the receive that is posted.
-fn hear(env: &Env, conn: &Conn, at: &Mem) -> Res<Remote> {
+/// Connects, and gives what the peer tells then.
+fn connect_and_hear(env: &Env, context: &Context, conn: &mut Conn, service: u16, at: &Mem) -> Res<Remote> {
+    conn.recv(0, &[at.sge(0, PAGE)])?;
+    establish(env, context, &conn.qp, service)?;
     ensure_eq!(conn.received(env)?.ok()?.byte_len, 12);
     let word = |from: usize| at.bytes()[from..].iter().take(8).rev().fold(0, |n, b| n << 8 | u64::from(*b));
     Ok(Remote { va: word(0), key: word(8) as u32 })
@@ -98,16 +108,11 @@ const WHOLE: usize = 2 << 20;
 const BEFORE: usize = 4093;
 
 fn qp_3_writes_of_any_size_reach_memory_that_is_not_there(env: &Env) -> Res {
-    let context = env.context()?;
-    let domain = context.create_domain()?;
-    let mut conn = conn_in(&context, &domain)?;
-    let small = Mem::new(PAGE)?;
+    let (context, domain, mut conn, small) = begin(env)?;
     match env.role {
         Role::A => {
             let source = Mem::pattern(WHOLE, 400)?;
-            conn.recv(0, &[small.sge(0, PAGE)])?;
-            establish(env, &context, &conn.qp, 400)?;
-            let start = hear(env, &conn, &small)?;
+            let start = connect_and_hear(env, &context, &mut conn, 400, &small)?;
             let to = |at: usize| Remote { va: start.va + at as u64, ..start };
             for (at, len) in WRITES {
                 let done = write(env, &mut conn, &source, (at, len), to(at), None)?.ok()?;
@@ -197,9 +202,7 @@ fn qp_11_what_a_key_does_not_allow_is_refused_and_nothing_touched(env: &Env) -> 
         let service = 410 + n as u16;
         match env.role {
             Role::A => {
-                conn.recv(0, &[small.sge(0, PAGE)])?;
-                establish(env, &context, &conn.qp, service)?;
-                let Remote { va, key } = hear(env, &conn, &small)?;
+                let Remote { va, key } = connect_and_hear(env, &context, &mut conn, service, &small)?;
                 let remote = match wrong {
                     Wrong::Key => Remote { va, key: key ^ 1 << 31 },
                     Wrong::Tag => Remote { va, key: key ^ 1 },
@@ -253,16 +256,11 @@ fn qp_11_what_a_key_does_not_allow_is_refused_and_nothing_touched(env: &Env) -> 
 }
 
 fn qp_13_a_write_to_memory_that_has_gone_fails_at_both_ends(env: &Env) -> Res {
-    let context = env.context()?;
-    let domain = context.create_domain()?;
-    let mut conn = conn_in(&context, &domain)?;
-    let small = Mem::new(PAGE)?;
+    let (context, domain, mut conn, small) = begin(env)?;
     match env.role {
         Role::A => {
             let source = Mem::pattern(3 * PAGE, 403)?;
-            conn.recv(0, &[small.sge(0, PAGE)])?;
-            establish(env, &context, &conn.qp, 430)?;
-            let remote = hear(env, &conn, &small)?;
+            let remote = connect_and_hear(env, &context, &mut conn, 430, &small)?;
             ensure_eq!(write(env, &mut conn, &source, (0, 3 * PAGE), remote, None)?.status, Status::RemoteError);
             ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::SendFailed);
         }
@@ -280,16 +278,11 @@ fn qp_13_a_write_to_memory_that_has_gone_fails_at_both_ends(env: &Env) -> Res {
 
 fn pc_4_a_write_goes_on_though_its_pages_are_given_back_at_once(env: &Env) -> Res {
     const BYTES: usize = 3 * PAGE;
-    let context = env.context()?;
-    let domain = context.create_domain()?;
-    let mut conn = conn_in(&context, &domain)?;
-    let small = Mem::new(PAGE)?;
+    let (context, domain, mut conn, small) = begin(env)?;
     match env.role {
         Role::A => {
             let source = Mem::pattern(BYTES, 404)?;
-            conn.recv(0, &[small.sge(0, PAGE)])?;
-            establish(env, &context, &conn.qp, 440)?;
-            let remote = hear(env, &conn, &small)?;
+            let remote = connect_and_hear(env, &context, &mut conn, 440, &small)?;
             let before = env.counters()?;
             write(env, &mut conn, &source, (0, BYTES), remote, Some(4))?.ok()?;
             let after = env.counters()?;
