@@ -34,11 +34,11 @@ pub fn seed(default: u64) -> u64 {
     seed
 }
 
-/// What registers and memories that nothing resets begin with in a Verilated model, as its seed: `BERTH_SEED`, else 1. At
-/// least 1, as 0 takes the seed from the clock.
+/// What registers and memories that nothing resets begin with in a Verilated model, as its seed: at least 1, as 0 takes the
+/// seed from the clock.
 #[must_use]
-pub fn beginning() -> i32 {
-    (number("BERTH_SEED").unwrap_or(1) & 0x3fff_ffff) as i32 + 1
+pub const fn beginning(seed: u64) -> i32 {
+    (seed & 0x3fff_ffff) as i32 + 1
 }
 
 /// Cases of a random test: `BERTH_CASES`, else `default`.

@@ -4,6 +4,11 @@
 use std::ffi::{CString, c_char, c_int};
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+/// Verilator has one random source a thread, and all of them begin anew when a model anywhere gets its seed. So that a
+/// seed means the same whatever else runs, one model is made at a time.
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// Declares a struct of the C ABI.
 macro_rules! ports {
@@ -174,8 +179,10 @@ impl Core {
                 "no card of DATA_W = {width} is built in, only {WIDTHS:?}; the feature `widths` of berth-rtl has all"
             )
         });
+        let seed = berth_random::beginning(berth_random::number("BERTH_SEED").unwrap_or(1));
+        let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: a number; the result is a fresh model that this value owns.
-        let model = unsafe { (api.make)(berth_random::beginning()) };
+        let model = unsafe { (api.make)(seed) };
         Self { api, model: NonNull::new(model).expect("operator new does not give null") }
     }
 

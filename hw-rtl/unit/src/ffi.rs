@@ -5,6 +5,11 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::marker::PhantomData;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+/// Verilator has one random source a thread, and all of them begin anew when a model anywhere gets its seed. So that a
+/// seed means the same whatever else runs, one model is made at a time.
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// The model on the C++ side.
 enum Model {}
@@ -96,20 +101,30 @@ impl Module {
         widths
     }
 
-    /// A module that has not been reset yet, all inputs 0. Registers and memories hold anything, by the seed of the
-    /// random tests: what a module makes of them must not matter.
+    /// A module that has not been reset yet, all inputs 0. Registers and memories hold anything, by `BERTH_SEED`.
+    ///
+    /// # Panics
+    /// As [`Module::with_seed`].
+    #[must_use]
+    pub fn new(name: &str, width: u32) -> Self {
+        Self::with_seed(name, width, berth_random::number("BERTH_SEED").unwrap_or(1))
+    }
+
+    /// A module that has not been reset yet, all inputs 0. Registers and memories hold anything, by `seed`: what a module
+    /// makes of them must not matter.
     ///
     /// # Panics
     /// When it is not built in at this width.
     #[must_use]
-    pub fn new(name: &str, width: u32) -> Self {
+    pub fn with_seed(name: &str, width: u32, seed: u64) -> Self {
         let Some(&(_, _, api)) = units().iter().find(|u| u.0 == name && u.1 == width) else {
             let there: Vec<_> = units().iter().map(|u| format!("{} of {}", u.0, u.1)).collect();
             panic!("{name} of DATA_W = {width} is not built in, only {}", there.join(", "));
         };
+        let _alone = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: a number; the result is a fresh model that this value owns.
-        let model =
-            NonNull::new(unsafe { (api.make)(berth_random::beginning()) }).expect("operator new does not give null");
+        let model = unsafe { (api.make)(berth_random::beginning(seed)) };
+        let model = NonNull::new(model).expect("operator new does not give null");
         Self { api, model, cycles: 0 }
     }
 

@@ -14,10 +14,10 @@ pub struct Named {
 }
 
 impl Named {
-    /// The module, reset.
+    /// The module, reset; its memories hold anything, by `seed`.
     #[must_use]
-    pub fn new(name: &str, width: u32) -> Self {
-        let mut module = Module::new(name, width);
+    pub fn new(name: &str, width: u32, seed: u64) -> Self {
+        let mut module = Module::with_seed(name, width, seed);
         module.reset();
         Self { module, ports: BTreeMap::new() }
     }

@@ -80,7 +80,7 @@ struct Table {
 
 impl Table {
     fn new(rng: u64, ready: f64) -> Self {
-        Self::on(Module::new("berth_xlt", 64), rng, ready)
+        Self::on(Module::with_seed("berth_xlt", 64, rng), rng, ready)
     }
 
     /// With a module that may have been in use, and is reset.

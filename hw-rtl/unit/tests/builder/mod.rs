@@ -247,7 +247,7 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(width: u32, seed: u64) -> Self {
-        Self::of(Named::new("berth_fp_builder", width), Rng(seed))
+        Self::of(Named::new("berth_fp_builder", width, seed), Rng(seed))
     }
 
     /// After a reset.

@@ -262,7 +262,7 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(width: u32, seed: u64) -> Self {
-        Self::of(Named::new("berth_fp_cut", width), Rng(seed))
+        Self::of(Named::new("berth_fp_cut", width, seed), Rng(seed))
     }
 
     /// After a reset.

@@ -200,7 +200,7 @@ pub struct Host {
 impl Rig {
     pub fn new(width: u32, seed: u64) -> Self {
         Self {
-            m: Named::new(NAME, width),
+            m: Named::new(NAME, width, seed),
             rng: Rng(seed),
             now: 0,
             runs: false,

@@ -323,7 +323,7 @@ impl Qp {
 
 impl Rig {
     pub fn new(world: World, seed: u64) -> Self {
-        Self::on(Module::new("berth_fp_rx", world.width), world, seed)
+        Self::on(Module::with_seed("berth_fp_rx", world.width, seed), world, seed)
     }
 
     /// With a module that has been in use, and is reset.

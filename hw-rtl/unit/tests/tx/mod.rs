@@ -376,7 +376,7 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(width: u32, setup: Setup, seed: u64) -> Self {
-        let mut m = Module::new("berth_fp_tx", width);
+        let mut m = Module::with_seed("berth_fp_tx", width, seed);
         let p = Ports::new(&m);
         m.reset();
         let mut memory = Ranges::new(seed, setup.service, 0);
