@@ -4,15 +4,16 @@
 //! RTL must be what the model sends, and what is received what it has cut.
 
 use crate::tx::peer::Peer;
-use crate::tx::{Element, byte_at};
+use crate::tx::{Element, byte_at, random_element};
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::{
-    event::{EVENT_LIST, EVENT_TIMEOUT},
+    event::{EVENT_LIST, EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT},
     recv, send,
 };
 use berth_abi::status::WC_OK;
 use berth_abi::wire::*;
-use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, Cqe, OP_RECV};
+use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, Cqe, OP_RECV, OP_WRITE};
+use berth_protocol::memory::keys::{Binding, Keys, WRITE};
 use berth_protocol::wire::headers::{Mac, Template};
 use berth_random::Rng;
 use berth_rtl_host::{PAGE, Ranges, Span};
@@ -22,7 +23,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 pub use crate::tx::peer::Settings;
 
 const SLOT: usize = 0x1200;
-const SLOTS: u32 = 16;
+/// Receive slots of packet RAM; transmit slots lie before them.
+const SLOTS: std::ops::Range<u32> = berth_abi::card::TX_SLOTS..berth_abi::card::TX_SLOTS + berth_abi::card::RX_SLOTS;
 const PSN: u32 = 0xff_ffff;
 const QKEY: u32 = 0x8765_4321;
 /// Send queues: 1024 elements each. Receive queues: 256.
@@ -31,6 +33,11 @@ const RECVS: u64 = 0x8_0000_0000;
 /// Address spaces of what is sent and of what is received.
 const FROM: u32 = 5;
 const INTO: u32 = 6;
+/// Protection domain of what peers write to, and how much that is for each of them.
+const DOMAIN: u16 = 9;
+const TARGET: u64 = 1 << 18;
+/// How long an RNR NAK of the longest timer holds a QP here at most: a GO ends it much sooner.
+const NOT_YET: u64 = 50_000;
 
 /// How the surroundings behave. Times in cycles, chances from 0 to 1.
 #[derive(Clone, Debug)]
@@ -108,6 +115,13 @@ pub struct Flow {
     next: u32,
     /// Credits that what has arrived uses.
     landed: HashSet<u32>,
+    /// Key of the memory at `to` that it may write to.
+    pub key: u32,
+    /// What is written there, in the order of the elements.
+    written: Vec<(u64, Vec<u8>)>,
+    /// As firmware has it of a sender: it waits for memory until then; a GO has overtaken what it is for.
+    waits: Option<u64>,
+    gone: bool,
 }
 
 /// A doorbell: receive queue?, row, index, bytes posted, WQE.
@@ -164,6 +178,11 @@ pub struct Pair {
     pub most_waiting: usize,
     /// A frame that is to be dropped: (end, row, PSN).
     pub drop: Option<(usize, u32, u32)>,
+    keys: [Keys<64>; 2],
+    /// GOs on their way: (due, end that sends, its row).
+    goes: Vec<(u64, usize, u32)>,
+    /// How often a sender had to wait for memory.
+    pub waits: u64,
 }
 
 fn words(bytes: &[u8]) -> Vec<u64> {
@@ -172,7 +191,7 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 
 impl End {
     fn new(world: &World, seed: u64) -> Self {
-        let mut m = Module::new(world.unit, world.width);
+        let mut m = Module::with_seed(world.unit, world.width, seed);
         m.reset();
         let mut host = Ranges::new(seed, world.service, 0xcc);
         (host.lookup, host.warm) = (world.xlat, world.warm);
@@ -192,7 +211,7 @@ impl End {
             mac: VecDeque::new(),
             mac_free: 0.0,
             slots: HashMap::new(),
-            free: (0..SLOTS).collect(),
+            free: SLOTS.collect(),
             shown: VecDeque::new(),
             hd: None,
             wire: Vec::new(),
@@ -244,6 +263,9 @@ impl Pair {
             most_credits: 0,
             most_waiting: 0,
             drop: None,
+            keys: [Keys::new(), Keys::new()],
+            goes: Vec::new(),
+            waits: 0,
         };
         for end in 0..2 {
             let mac = Self::mac(end);
@@ -298,6 +320,7 @@ impl Pair {
                 ack_every: w.ack_every,
                 message: settings.message.into(),
                 selective: settings.selective.into(),
+                remote: (settings.remote && settings.selective).into(),
                 log2_mtu: settings.log2_mtu,
                 ..recv::Mode::default()
             };
@@ -306,7 +329,7 @@ impl Pair {
                 (recv::IP, far),
                 (recv::MAC, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])),
                 (recv::MAC + 1, u32::from_be_bytes([0, 0, mac[0], mac[1]])),
-                (recv::SPACE, recv::Space { domain: 0, cqn: q & 0x3f, asid: INTO }.word()),
+                (recv::SPACE, recv::Space { domain: DOMAIN.into(), cqn: q & 0x3f, asid: INTO }.word()),
                 (recv::EPOCH, 0x5000 + to),
                 (recv::PEER_EPOCH, 0x5000 + q),
                 (recv::QKEY, QKEY),
@@ -337,16 +360,54 @@ impl Pair {
                     seen: BTreeSet::new(),
                     next: 0,
                     landed: HashSet::new(),
+                    key: 0,
+                    written: Vec::new(),
+                    waits: None,
+                    gone: false,
                 },
             );
+            if settings.remote && settings.selective && settings.message {
+                self.flows[end].get_mut(&q).expect("inserted").key = self.bind(1 - end, Self::target(end, q));
+            }
         }
         self.configured();
     }
 
+    /// A key of memory at an end that its peer may write to.
+    fn bind(&mut self, end: usize, va: u64) -> u32 {
+        let (entropy, keys) = (self.rng.draw(), &mut self.keys[end]);
+        let key = keys.allocate(DOMAIN, entropy).expect("a place");
+        keys.bind(key, Binding { va, len: TARGET, rights: WRITE, ..Binding::default() }).expect("a range");
+        let words = (recv::KEY..).zip(keys.words((key >> 8 & 63) as usize, INTO as u8));
+        let argument = key >> 8 & (berth_abi::card::NUM_KEYS - 1);
+        let command = recv::Command { opcode: recv::CMD_KEY_STORE, argument }.word();
+        let stage = words.chain([(recv::COMMAND, command)]).map(|(word, value)| (1 << 16 | word, value));
+        self.ends[end].config.extend(stage);
+        key
+    }
+
+    /// Memory at the other end that row `q` of `end` may write to.
+    fn target(end: usize, q: u32) -> u64 {
+        (3 << 40) + ((end as u64) << 39) + (u64::from(q) << 28) + 123
+    }
+
+    /// An element of any kind that a row may send.
+    pub fn random_element(&mut self, end: usize, q: u32, message: bool) -> Element {
+        let mut element = random_element(&mut self.rng, message);
+        let key = self.flows[end][&q].key;
+        element.remote = element.remote.filter(|_| key != 0).map(|(va, _)| {
+            // About the same bytes, and others.
+            let most = if va < 1 << 14 { 1 << 14 } else { TARGET };
+            (Self::target(end, q) + va % (most - u64::from(element.len())), key)
+        });
+        element
+    }
+
     /// Posts sends of a row, with one doorbell or each with a doorbell that brings it.
     pub fn send(&mut self, end: usize, q: u32, elements: &[Element], with_wqe: bool) {
-        let sender = &mut self.flows[end].get_mut(&q).expect("connected").sender;
+        let Flow { sender, written, .. } = self.flows[end].get_mut(&q).expect("connected");
         for (i, element) in elements.iter().enumerate() {
+            written.extend(element.remote.map(|(va, _)| (va, element.bytes())));
             let number = sender.posted(element);
             let wqe = element.wqe(u64::from(q) << 32 | number);
             self.ends[end].write_element(SENDS + (u64::from(q) << 17) + number % 1024 * 128, &wqe);
@@ -395,6 +456,11 @@ impl Pair {
         self.flows.iter().flat_map(BTreeMap::values).all(done)
     }
 
+    /// WRITEs posted so far.
+    pub fn writes(&self) -> usize {
+        self.flows.iter().flat_map(BTreeMap::values).map(|flow| flow.written.len()).sum()
+    }
+
     /// Where receive `n` of what row `q` of `end` sends lies: pages of its own.
     pub fn buffer(end: usize, q: u32, n: usize, pages: u64) -> u64 {
         (1 << 40) + ((end as u64) << 39) + (u64::from(q) << 28) + n as u64 % 256 * pages * PAGE
@@ -438,10 +504,38 @@ impl Pair {
         }
     }
 
-    /// The models have come to their ends as well.
-    pub fn check_end(&self) {
-        for flow in self.flows.iter().flat_map(BTreeMap::values) {
+    /// The models have come to their ends as well, and what was written is where it belongs: of WRITEs that overlap, the
+    /// last one's.
+    pub fn check_end(&mut self) {
+        for (end, flow) in self.flows.iter().enumerate().flat_map(|(end, flows)| flows.values().map(move |f| (end, f)))
+        {
             flow.sender.check_end();
+            let mut there = BTreeMap::new();
+            for (va, bytes) in &flow.written {
+                there.extend((*va..).zip(bytes));
+            }
+            for (va, byte) in there {
+                let found = self.ends[1 - end].host.read(INTO, va, 1);
+                assert_eq!(found, [*byte], "QP {}: what is written to {va:#x}", flow.q);
+            }
+        }
+    }
+
+    /// What firmware has to do: a sender that waits for memory goes on after a GO, or in time.
+    fn wake(&mut self) {
+        let now = self.now;
+        for (_, end, q) in self.goes.extract_if(.., |(due, ..)| *due <= now) {
+            let flow = self.flows[end].get_mut(&q).expect("connected");
+            flow.gone = flow.waits.take().is_none();
+            if !flow.gone {
+                self.ends[end].config.push_back((q << 6 | send::COMMAND, send::CMD_GO_ON));
+            }
+        }
+        for (end, flows) in self.flows.iter_mut().enumerate() {
+            for flow in flows.values_mut().filter(|f| f.waits.is_some_and(|until| until <= now)) {
+                flow.waits = None;
+                self.ends[end].config.push_back((flow.q << 6 | send::COMMAND, send::CMD_GO_ON));
+            }
         }
     }
 
@@ -451,6 +545,7 @@ impl Pair {
 
     /// One clock of both cards.
     pub fn step(&mut self) {
+        self.wake();
         for end in 0..2 {
             self.offer(end);
         }
@@ -672,6 +767,20 @@ impl Pair {
                 }
                 // A list that has overtaken another one, or its proof: it comes again.
                 EVENT_LIST => self.refused += 1,
+                // Memory that the peer was told to wait for.
+                EVENT_TARGET => {
+                    let flow = self.flows[1 - k].values().find(|f| f.to == q).expect("connected");
+                    self.goes.push((self.now + self.world.wire, 1 - k, flow.q));
+                }
+                EVENT_RNR => {
+                    assert_eq!(word >> 24 & 0xff, 0x20, "QP {q}: it waits for something else than memory");
+                    self.waits += 1;
+                    let flow = self.flows[k].get_mut(&q).expect("connected");
+                    match std::mem::take(&mut flow.gone) {
+                        true => self.ends[k].config.push_back((q << 6 | send::COMMAND, send::CMD_GO_ON)),
+                        false => flow.waits = Some(self.now + NOT_YET),
+                    }
+                }
                 _ => panic!("event {word:#x} at end {k}"),
             }
         }
@@ -689,6 +798,12 @@ impl Pair {
         assert!(len > 0);
         if give_back != 0 {
             return e.host.release(span);
+        }
+        if half == 1 && e.get("xa.rx.quiet") != 0 {
+            return e.host.look(self.now, half, tag as u16, span);
+        }
+        if half == 1 && e.get("xa.rx.probe") != 0 {
+            return e.host.probe(self.now, half, tag as u16, span);
         }
         if e.host.acquire(self.now, half, tag as u16, span) && half == 0 {
             let q = (tag >> 6) as u32;
@@ -756,15 +871,18 @@ impl Pair {
         let flags = cqe_flags(piece.push, piece.end.or(piece.immediate).is_some());
         let context = format!("QP {q}, receive {number}");
         assert_eq!((c.wr_id, c.byte_len, c.credit), (number as u64, piece.len, number as u32), "{context}");
-        assert_eq!((c.status, c.opcode, c.flags), (WC_OK, OP_RECV, flags), "{context}");
+        let write = flow.sender.writes(piece);
+        let opcode = if write { OP_WRITE } else { OP_RECV };
+        assert_eq!((c.status, c.opcode, c.flags), (WC_OK, opcode, flags), "{context}");
         if piece.end.is_none() {
             assert_eq!(c.remaining, piece.immediate.unwrap_or(0), "{context}");
         }
         if let Some(end) = piece.end {
             assert!(flow.sender.was_rung(c.remaining.wrapping_add(end)), "{context}: {c:x?}");
         }
+        // A WRITE uses the receive without a byte in it.
         let mut sent = flow.sender.bytes_of(piece).iter();
-        let mut left = piece.len;
+        let mut left = if write { 0 } else { piece.len };
         for &(va, n) in &flow.recvs[number].sges {
             let n = n.min(left);
             for (a, there) in (va..).zip(e.host.read(INTO, va, n as usize)) {
@@ -808,17 +926,19 @@ impl Pair {
         let qpn = u32::from_be_bytes([0, bytes[47], bytes[48], bytes[49]]);
         let psn = u32::from_be_bytes([0, bytes[51], bytes[52], bytes[53]]);
         match bytes[42] {
-            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM => {
+            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM | BTH_WRITE_ONLY | BTH_WRITE_ONLY_IMM => {
                 let flow = self.flows[k].values_mut().find(|f| f.to == qpn).expect("connected");
                 flow.sender.check_frame(bytes);
                 let credit = flow.sender.credit_of(bytes);
-                assert!(credit < flow.arrived, "QP {}: credit {credit} of {}", flow.q, flow.arrived);
+                let needs = bytes[42] != BTH_WRITE_ONLY;
+                assert!(!needs || credit < flow.arrived, "QP {}: credit {credit} of {}", flow.q, flow.arrived);
             }
             BTH_ACKNOWLEDGE | BTH_SELECTIVE_ACKNOWLEDGE => {
                 let flow = &self.flows[1 - k][&qpn];
                 let upto = psn.wrapping_sub(flow.first_psn) & PSN;
-                let nak = bytes[54] >> 5 == 3;
-                assert!(bytes[54] == 0x1f || bytes[54] == 0x60, "QP {qpn}: syndrome {:#x}", bytes[54]);
+                let nak = bytes[54] != 0x1f;
+                let known = !nak || bytes[54] == 0x60 || bytes[54] == 0x20;
+                assert!(known, "QP {qpn}: syndrome {:#x}", bytes[54]);
                 let (have, told) = (flow.next, if nak { upto } else { (upto + 1) & PSN });
                 assert!(told <= have, "QP {qpn}: {told} packets are acknowledged, {have} have arrived");
                 for i in (0..128)
@@ -858,9 +978,11 @@ impl Pair {
         let qpn = u32::from_be_bytes([0, bytes[47], bytes[48], bytes[49]]);
         let psn = u32::from_be_bytes([0, bytes[51], bytes[52], bytes[53]]);
         match bytes[42] {
-            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM => {
+            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM | BTH_WRITE_ONLY | BTH_WRITE_ONLY_IMM => {
                 let flow = self.flows[1 - k].values_mut().find(|f| f.to == qpn).expect("connected");
-                flow.landed.insert(flow.sender.credit_of(bytes));
+                if bytes[42] != BTH_WRITE_ONLY {
+                    flow.landed.insert(flow.sender.credit_of(bytes));
+                }
                 let n = psn.wrapping_sub(flow.first_psn) & PSN;
                 if n >= flow.next {
                     flow.seen.insert(n);

@@ -298,6 +298,11 @@ impl Peer {
         &self.bytes[piece.element][piece.offset..][..piece.len as usize]
     }
 
+    /// A piece is a WRITE.
+    pub fn writes(&self, piece: &Piece) -> bool {
+        self.elements[piece.element].remote.is_some()
+    }
+
     /// The credit that a frame uses.
     pub fn credit_of(&self, frame: &[u8]) -> u32 {
         self.expected[self.index_of(psn_of(frame))].credit
