@@ -20,11 +20,15 @@ const CONNECTION: &[&str] = &[
     "credit_overhead",
     "bw_mtu1024",
     "bw_unaligned",
+    "bw_write_1qp",
+    "rate_write_16qp",
     "pin_on_demand",
+    "write_on_demand",
     "loss_1pct",
     "loss_5pct",
     "loss_1pct_reorder_10pct",
     "loss_go_back_n",
+    "write_loss_1pct",
 ];
 
 /// The page with all its tables.

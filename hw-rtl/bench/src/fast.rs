@@ -5,7 +5,7 @@ use anyhow::{Result, bail, ensure};
 use berth_abi::wqe::CQE_BYTES;
 use berth_protocol::card::rows::{fast_ahead, fast_pinned};
 
-use crate::model::{Model, wire_payload};
+use crate::model::{Model, RETH, wire_payload, wire_payload_behind};
 use crate::node::{INLINE_BYTES, Load};
 use crate::pair::{Pair, Sent};
 use crate::rows::{Bar, Row};
@@ -142,6 +142,30 @@ pub fn bandwidth(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// The rows `bw_write_1qp` and `rate_write_16qp` at one width.
+///
+/// # Errors
+/// As [`bandwidth`].
+pub fn writes(model: &Model, data_w: usize) -> Result<Vec<Row>> {
+    let long = Load { write: true, ..Load::warm(model, 1, enough(data_w, MESSAGE), MESSAGE, 12) };
+    let limit = wire_payload_behind(data_w, 4096, RETH);
+    let bandwidth = bandwidth_row("bw_write_1qp", data_w, long, limit, 0.98, stream(model, data_w, long)?);
+    let short = Load { write: true, ..Load::warm(model, 16, 96, 64, 12) };
+    let limit = short.len as f64 / wire_payload_behind(data_w, short.len, RETH);
+    let steady = stream(model, data_w, short)?;
+    Ok(vec![bandwidth, rate_row("rate_write_16qp", data_w, short, limit, 6.0, steady)])
+}
+
+/// Cycles per message, with a bar at 512 bits.
+fn rate_row(id: &'static str, data_w: usize, load: Load, limit: f64, most: f64, steady: [Steady; 2]) -> Row {
+    let each = |s: &Steady| s.cycles as f64 / s.frames as f64;
+    let value = each(&steady[0]).max(each(&steady[1]));
+    let params =
+        [("data_w", data_w.into()), ("qps", load.qps.into()), ("bytes", load.len.into()), ("both", true.into())];
+    let bar = if data_w == 512 { Bar::AtMost(most) } else { Bar::None };
+    known_short(Row::new(id, &params, value, "cycles", Some(limit), bar), data_w)
+}
+
 /// The rows `msg_rate_16qp` and `msg_rate_1qp` at one width; they have a bar at 512 bits.
 ///
 /// # Errors
@@ -150,14 +174,8 @@ pub fn message_rate(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (id, qps, count, most) in [("msg_rate_16qp", 16, 96, 8.0), ("msg_rate_1qp", 1, 2048, 16.0)] {
         let load = Load::warm(model, qps, count, 64, 12);
-        let steady = stream(model, data_w, load)?;
-        let each = |s: &Steady| s.cycles as f64 / s.frames as f64;
-        let value = each(&steady[0]).max(each(&steady[1]));
         let limit = load.len as f64 / wire_payload(data_w, load.len);
-        let params =
-            [("data_w", data_w.into()), ("qps", qps.into()), ("bytes", load.len.into()), ("both", true.into())];
-        let bar = if data_w == 512 { Bar::AtMost(most) } else { Bar::None };
-        rows.push(known_short(Row::new(id, &params, value, "cycles", Some(limit), bar), data_w));
+        rows.push(rate_row(id, data_w, load, limit, most, stream(model, data_w, load)?));
     }
     Ok(rows)
 }
@@ -274,6 +292,25 @@ pub fn pins(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     Ok(rows.into_iter().map(|r| known_short(r, data_w)).collect())
 }
 
+/// The row `write_on_demand` at one width: blocks in order, of which neither end has touched a page.
+///
+/// # Errors
+/// As [`bandwidth`].
+pub fn writes_on_demand(model: &Model, data_w: usize) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for &service in &model.page_service {
+        let warm = Load { write: true, ..Load::warm(model, 1, 64, MESSAGE, 12) };
+        let all = completed(&moved(model, data_w, warm)?, &warm)?;
+        let load = Load { receives: warm.receives, ..on_demand(model, service, warm) };
+        let pair = moved(model, data_w, load)?;
+        let goes = pair.nodes.iter().map(|n| n.goes).sum::<u32>();
+        let params = [("data_w", data_w.into()), ("service", service.into()), ("waits", goes.into())];
+        let value = 100.0 * completed(&pair, &load)? / all;
+        rows.push(Row::new("write_on_demand", &params, value, "% of pinned", Some(100.0), Bar::AtLeast(90.0)));
+    }
+    Ok(rows.into_iter().map(|r| known_short(r, data_w)).collect())
+}
+
 /// One of the loads of the figures with faults of the wire: against the same on a clean wire, the mean of as many seeds as
 /// the model has.
 fn with_loss(model: &Model, data_w: usize, id: &'static str, load: Load, bar: Option<f64>) -> Result<Row> {
@@ -305,7 +342,8 @@ fn with_loss(model: &Model, data_w: usize, id: &'static str, load: Load, bar: Op
     Ok(known_short(row, data_w))
 }
 
-/// The rows `loss_1pct`, `loss_5pct`, `loss_1pct_reorder_10pct` and, without a bar, `loss_go_back_n` at one width.
+/// The rows `loss_1pct`, `loss_5pct`, `loss_1pct_reorder_10pct`, `write_loss_1pct` and, without a bar, `loss_go_back_n` at one
+/// width.
 ///
 /// # Errors
 /// As [`bandwidth`].
@@ -317,11 +355,13 @@ pub fn loss(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let much = Load { loss: 5.0 * model.loss, ..warm };
     let late = Load { reorder: 10.0 * model.loss, ..lossy };
     let back = Load { selective: false, ..lossy };
+    let write = Load { write: true, ..lossy };
     Ok(vec![
         with_loss(model, data_w, "loss_1pct", lossy, Some(80.0))?,
         with_loss(model, data_w, "loss_1pct", demand, Some(70.0))?,
         with_loss(model, data_w, "loss_5pct", much, Some(60.0))?,
         with_loss(model, data_w, "loss_1pct_reorder_10pct", late, Some(75.0))?,
         with_loss(&Model { loss_seeds: 1, ..model.clone() }, data_w, "loss_go_back_n", back, None)?,
+        with_loss(model, data_w, "write_loss_1pct", write, Some(80.0))?,
     ])
 }

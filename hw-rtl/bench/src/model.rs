@@ -178,7 +178,15 @@ const OVERHEAD: usize = FRAMING + 14 + 20 + 8 + 12 + 4 + 4;
 /// Of them, those that are not on the MAC port: preamble, FCS, gap.
 pub const FRAMING: usize = 8 + 4 + 12;
 
+/// What each packet of a WRITE has beside that: RETH.
+pub const RETH: usize = 16;
+
 /// Payload bytes per cycle of a wire that carries `data_w` bits per cycle, in packets of `mtu` bytes.
 pub fn wire_payload(data_w: usize, mtu: usize) -> f64 {
-    data_w as f64 / 8.0 * mtu as f64 / (mtu + OVERHEAD) as f64
+    wire_payload_behind(data_w, mtu, 0)
+}
+
+/// As [`wire_payload`], of packets with so many bytes of headers more.
+pub fn wire_payload_behind(data_w: usize, mtu: usize, more: usize) -> f64 {
+    data_w as f64 / 8.0 * mtu as f64 / (mtu + OVERHEAD + more) as f64
 }

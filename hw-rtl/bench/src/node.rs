@@ -8,11 +8,12 @@ use berth_abi::cpu::*;
 use berth_abi::host::*;
 use berth_abi::message::Entry;
 use berth_abi::ring::{ENTRY_BYTES, TRIGGER_ADAPTIVE};
-use berth_abi::rows::event::EVENT_TIMEOUT;
+use berth_abi::rows::event::{EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT};
 use berth_abi::rows::{self, HALF_RECEIVES, HALF_SENDS, ROW_CLOCK, recv, send};
 use berth_abi::status::WC_OK;
-use berth_abi::wqe::{CQE_BYTES, Cqe, MAX_INLINE, OP_RECV, OP_SEND, PHASE, SEND_INLINE, WQE_BYTES};
+use berth_abi::wqe::{CQE_BYTES, Cqe, MAX_INLINE, OP_RECV, OP_SEND, OP_WRITE, PHASE, SEND_INLINE, Sge, WQE_BYTES, Wqe};
 use berth_protocol::card::limits::TIMEOUT;
+use berth_protocol::memory::keys::{Binding, Keys, WRITE};
 use berth_random::Rng;
 use berth_rtl::BAR_DOORBELL;
 use berth_rtl_host::{Access, Board, Commands, Events, PAGE, Page, Pager, element};
@@ -29,6 +30,8 @@ const EVENT_LOG2: u32 = 10;
 const FIRST_PSN: u32 = 100;
 const EPOCH: u32 = 0x55;
 const QKEY: u32 = 0x8000_0002;
+/// Protection domain of memory that the peer writes to.
+const DOMAIN: u16 = 1;
 /// log2 of the command ring's places.
 const COMMAND_LOG2: u32 = 12;
 /// Blocks that are asked for ahead while all pages are pinned.
@@ -41,6 +44,8 @@ pub const INLINE_BYTES: usize = MAX_INLINE;
 /// What each of the two cards sends to the other one.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
+    /// WRITEs to the other one's memory, else SENDs.
+    pub write: bool,
     /// Queue pairs.
     pub qps: u32,
     /// Messages of each of them.
@@ -83,6 +88,7 @@ impl Load {
     /// Messages whose buffers lie behind each other, all posted before, all pages pinned.
     pub fn warm(model: &Model, qps: u32, count: u32, len: usize, log2_mtu: u32) -> Self {
         Self {
+            write: false,
             qps,
             count,
             len,
@@ -107,6 +113,16 @@ impl Load {
     /// The wire is not clean.
     pub fn faulty(&self) -> bool {
         self.loss > 0.0 || self.reorder > 0.0
+    }
+
+    /// Firmware has something to do: the wire is not clean, or peers wait for memory.
+    pub fn needs_firmware(&self) -> bool {
+        self.faulty() || (self.write && self.service > 0)
+    }
+
+    /// Opcode of the elements.
+    const fn opcode(&self) -> u8 {
+        if self.write { OP_WRITE } else { OP_SEND }
     }
 
     /// Elements of a queue.
@@ -205,6 +221,13 @@ pub struct Node {
     pub progress: Vec<(u64, usize)>,
     /// Time-outs that were answered.
     pub time_outs: u32,
+    /// How often a peer was told that its memory is there.
+    pub goes: u32,
+    /// Key of this card's sink, and of the other one's.
+    key: u32,
+    /// By queue pair: it waits for memory of the peer; a GO has overtaken what it is for.
+    waits: Vec<bool>,
+    gone: Vec<bool>,
 }
 
 fn mac(n: u8) -> [u8; 6] {
@@ -281,7 +304,14 @@ impl Node {
             expected: Rng(model.seed + u64::from(1 - n)).bytes(load.data()),
             progress: Vec::new(),
             time_outs: 0,
+            goes: 0,
+            key: 0,
+            waits: vec![false; queues],
+            gone: vec![false; queues],
         };
+        if load.write {
+            node.bind();
+        }
         for q in 0..load.qps {
             node.connect(model, n, q);
         }
@@ -290,6 +320,29 @@ impl Node {
 
     fn row(&mut self, half: u32, qpn: u32, word: u32, value: u32) {
         self.board.write(rows::address(half, qpn, word), value);
+    }
+
+    /// Virtual address of where message `n` of a queue goes to, and of where it is sent from.
+    fn sink(&self, q: u32, n: u32) -> u64 {
+        FIRST_VPN * PAGE + (self.places.sink - self.places.source + self.load.to + self.load.at(q, n)) as u64
+    }
+
+    fn source(&self, q: u32, n: u32) -> u64 {
+        FIRST_VPN * PAGE + (self.load.from + self.load.at(q, n)) as u64
+    }
+
+    /// A key of all that is received: both cards have the same one.
+    fn bind(&mut self) {
+        let mut keys = Keys::<4>::new();
+        self.key = keys.allocate(DOMAIN, 1).expect("the first key");
+        let (va, len) = (self.sink(0, 0), (self.places.end - self.places.sink - self.load.to) as u64);
+        keys.bind(self.key, Binding { va, len, rights: WRITE, ..Binding::default() }).expect("a range");
+        let place = self.key >> 8 & (berth_abi::card::NUM_KEYS - 1);
+        for (word, value) in (recv::KEY..).zip(keys.words(place as usize & 3, ASID as u8)) {
+            self.row(HALF_RECEIVES, FIRST_QPN, word, value);
+        }
+        let command = recv::Command { opcode: recv::CMD_KEY_STORE, argument: place };
+        self.row(HALF_RECEIVES, FIRST_QPN, recv::COMMAND, command.word());
     }
 
     /// Completion queues, doorbell row and both rows of queue pair `q`.
@@ -320,8 +373,16 @@ impl Node {
             (true, false) => 4 * self.load.round_trip,
             (false, _) => 0,
         };
-        let mode =
-            send::Mode { reorder: model.reorder, window: model.window, selective, log2_mtu, ..send::Mode::default() };
+        let write = u32::from(self.load.write);
+        let mode = send::Mode {
+            reorder: model.reorder,
+            window: model.window,
+            selective,
+            log2_mtu,
+            remote: write,
+            message: write,
+            ..send::Mode::default()
+        };
         for (word, value) in [
             (send::BASE, sends as u32),
             (send::BASE + 1, (sends >> 32) as u32),
@@ -337,7 +398,14 @@ impl Node {
         }
         let last4 = |mac: [u8; 6]| u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]]);
         let first2 = |mac: [u8; 6]| u32::from(mac[0]) << 8 | u32::from(mac[1]);
-        let mode = recv::Mode { ack_every: model.ack_every, selective, log2_mtu, ..recv::Mode::default() };
+        let mode = recv::Mode {
+            ack_every: model.ack_every,
+            selective,
+            log2_mtu,
+            remote: write,
+            message: write,
+            ..recv::Mode::default()
+        };
         let lists = recv::Lists {
             few: self.load.few,
             index: model.trigger,
@@ -352,7 +420,7 @@ impl Node {
             (recv::IP, u32::from_be_bytes(ip(peer))),
             (recv::MAC, last4(mac(peer))),
             (recv::MAC + 1, first2(mac(peer))),
-            (recv::SPACE, recv::Space { domain: 0, cqn: 2 * q + 1, asid: ASID }.word()),
+            (recv::SPACE, recv::Space { domain: DOMAIN.into(), cqn: 2 * q + 1, asid: ASID }.word()),
             (recv::EPOCH, EPOCH),
             (recv::PEER_EPOCH, EPOCH),
             (recv::QKEY, QKEY),
@@ -370,28 +438,41 @@ impl Node {
         }
     }
 
-    fn put(&mut self, queue: usize, n: u32, opcode: u8, offset: usize) {
-        let va = FIRST_VPN * PAGE + offset as u64;
-        let at = bus(queue + n as usize * WQE_BYTES as usize);
-        self.board.memory.poke(at, &element(opcode, 0, n.into(), &[(va, self.load.len as u32)]));
+    /// Element `n` of a queue of receives.
+    fn put_receive(&mut self, q: u32, n: u32) {
+        let at = bus(self.places.receive_queue(q) + n as usize * WQE_BYTES as usize);
+        let sge = (self.sink(q, n), self.load.len as u32);
+        self.board.memory.poke(at, &element(OP_RECV, 0, n.into(), &[sge]));
+    }
+
+    /// Element `n` of a queue of sends. What it writes goes to where a receive of the other card would have it.
+    fn put_send(&mut self, q: u32, n: u32) {
+        let at = bus(self.places.send_queue(q) + n as usize * WQE_BYTES as usize);
+        let (va, len) = (self.source(q, n), self.load.len as u32);
+        let mut wqe = Wqe { opcode: OP_SEND, num_sge: 1, length: len, wr_id: n.into(), ..Wqe::default() };
+        wqe.sge[0] = Sge { va, len, reserved: 0 };
+        if self.load.write {
+            wqe = wqe.with_remote(self.sink(q, n), self.key).expect("the element has room");
+        }
+        let bytes: Vec<u8> = wqe.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.board.memory.poke(at, &bytes);
     }
 
     fn doorbell(&mut self, offset: u32, word: u64) {
         self.board.card.post_write(BAR_DOORBELL, UAR * PAGE + u64::from(offset), word, 8);
     }
 
-    /// Posts as many receives as there may be, with a doorbell for each queue.
+    /// Posts as many receives as there may be, with a doorbell for each queue; WRITEs need none.
     pub fn receive_all(&mut self) {
-        for q in 0..self.load.qps {
+        for q in 0..if self.load.write { 0 } else { self.load.qps } {
             self.receive(q, self.load.count.min(self.load.receives));
         }
     }
 
     fn receive(&mut self, q: u32, more: u32) {
-        let sink = self.places.sink - self.places.source + self.load.to;
         let first = self.posted[q as usize];
         for n in first..first + more {
-            self.put(self.places.receive_queue(q), n, OP_RECV, sink + self.load.at(q, n));
+            self.put_receive(q, n);
         }
         self.posted[q as usize] = first + more;
         self.doorbell(DB_RQ, u64::from(FIRST_QPN + q) | u64::from(first + more) << 16);
@@ -401,7 +482,7 @@ impl Node {
     pub fn send_all(&mut self) {
         for q in 0..self.load.qps {
             for n in 0..self.load.count {
-                self.put(self.places.send_queue(q), n, OP_SEND, self.load.from + self.load.at(q, n));
+                self.put_send(q, n);
             }
             let posted = self.load.count * self.load.len as u32;
             let word = u64::from(FIRST_QPN + q) | u64::from(self.load.count) << 16 | u64::from(posted) << 32;
@@ -412,7 +493,7 @@ impl Node {
     /// Posts one message, which the card fetches: one of those that `send_all` would send.
     pub fn send_one(&mut self, q: u32) {
         let n = u32::from(self.sent[q as usize]);
-        self.put(self.places.send_queue(q), n, OP_SEND, self.load.from + self.load.at(q, n));
+        self.put_send(q, n);
         self.sent[q as usize] += 1;
         self.bytes[q as usize] += self.load.len as u32;
         let (sent, posted) = (self.sent[q as usize], self.bytes[q as usize]);
@@ -463,14 +544,15 @@ impl Node {
         self.completion(q, receives, n).phase & PHASE != 0
     }
 
-    /// Whether all sends and receives have been completed.
+    /// Whether all sends, and all receives of SENDs, have been completed.
     pub fn done(&self) -> bool {
         let last = self.load.count - 1;
-        (0..self.load.qps).all(|q| self.completed(q, false, last) && self.completed(q, true, last))
+        let received = |q| self.load.write || self.completed(q, true, last);
+        (0..self.load.qps).all(|q| self.completed(q, false, last) && received(q))
     }
 
     /// Compares the completions of the first `count` receives of each queue, and of the sends that they are from, with
-    /// what they must be. What was received has been compared by [`Node::work`].
+    /// what they must be. What was received has been compared by [`Node::work`]; what was written is compared here.
     ///
     /// # Errors
     /// When something differs, or the card has an event for firmware.
@@ -479,13 +561,21 @@ impl Node {
         ensure!(event.is_none(), "for firmware: {event:x?}");
         ensure!(self.taken.iter().all(|&n| n == count), "{:?} messages of {count} have been compared", self.taken);
         for (q, n) in (0..self.load.qps).flat_map(|q| (0..count).map(move |n| (q, n))) {
-            for (node, receives, opcode) in [(peer, false, OP_SEND), (&*self, true, OP_RECV)] {
+            for (node, receives, opcode) in [(peer, false, self.load.opcode()), (&*self, true, OP_RECV)] {
+                if receives && self.load.write {
+                    continue;
+                }
                 let c = node.completion(q, receives, n);
                 let fine = (c.wr_id, c.byte_len) == (n.into(), self.load.len as u32)
                     && (c.status, c.opcode) == (WC_OK, opcode)
                     && c.phase & PHASE != 0;
                 ensure!(fine, "completion {n} of queue pair {q}, receives {receives}: {c:x?}");
             }
+        }
+        for (q, n) in (0..self.load.qps).flat_map(|q| (0..count).map(move |n| (q, n))).filter(|_| self.load.write) {
+            let (at, len) = (self.load.at(q, n), self.load.len);
+            let got = self.board.memory.peek(bus(self.places.sink + self.load.to + at), len);
+            ensure!(got == self.expected[self.load.from + at..][..len], "WRITE {n} of queue pair {q}");
         }
         for node in [&*self, peer] {
             let violations = node.board.memory.violations();
@@ -495,7 +585,7 @@ impl Node {
     }
 
     /// What driver and process do now and then: events are taken, page requests answered, what has been received is
-    /// compared with what was sent, and its buffer posted again.
+    /// compared with what was sent, and its buffer posted again. Of WRITEs completions are counted.
     ///
     /// # Errors
     /// When what was received is wrong, or a page cannot be pinned.
@@ -507,7 +597,11 @@ impl Node {
         for q in 0..self.load.qps {
             let first = self.taken[q as usize];
             let mut n = first;
-            while n < self.load.count && self.completed(q, true, n) {
+            while n < self.load.count && self.completed(q, !self.load.write, n) {
+                if self.load.write {
+                    n += 1;
+                    continue;
+                }
                 let (at, len) = (self.load.at(q, n), self.load.len);
                 let sink = bus(self.places.sink + self.load.to + at);
                 let got = self.board.memory.peek(sink, len);
@@ -517,7 +611,7 @@ impl Node {
             }
             self.taken[q as usize] = n;
             let more = (n + self.load.receives).min(self.load.count).saturating_sub(self.posted[q as usize]);
-            if n > first && more > 0 {
+            if n > first && more > 0 && !self.load.write {
                 self.receive(q, more);
             }
         }
@@ -528,17 +622,45 @@ impl Node {
         Ok(())
     }
 
-    /// What firmware does about time-outs: the oldest packet goes again, or all that is not acknowledged.
+    /// What firmware does. After a time-out the oldest packet goes again, or all that is not acknowledged. A queue pair
+    /// that is told to wait for memory does so. Gives those whose peers are to go on, as theirs is there.
     ///
     /// # Errors
     /// When the card reports anything else.
-    pub fn firmware(&mut self) -> Result<()> {
+    pub fn firmware(&mut self) -> Result<Vec<u32>> {
+        let mut goes = Vec::new();
         while let Some(event) = self.board.fast_event() {
-            ensure!(event.code == u64::from(EVENT_TIMEOUT), "for firmware: {event:x?}");
-            self.time_outs += 1;
-            self.row(HALF_SENDS, event.qpn as u32, send::COMMAND, send::CMD_AGAIN);
+            let qpn = event.qpn as u32;
+            match event.code as u32 {
+                EVENT_TIMEOUT => {
+                    self.time_outs += 1;
+                    self.row(HALF_SENDS, qpn, send::COMMAND, send::CMD_AGAIN);
+                }
+                EVENT_RNR if self.load.write => {
+                    let q = (qpn - FIRST_QPN) as usize;
+                    if std::mem::take(&mut self.gone[q]) {
+                        self.row(HALF_SENDS, qpn, send::COMMAND, send::CMD_GO_ON);
+                    } else {
+                        self.waits[q] = true;
+                    }
+                }
+                EVENT_TARGET if self.load.write => {
+                    self.goes += 1;
+                    goes.push(qpn);
+                }
+                _ => bail!("for firmware: {event:x?}"),
+            }
         }
-        Ok(())
+        Ok(goes)
+    }
+
+    /// A GO has come.
+    pub fn go(&mut self, qpn: u32) {
+        let q = (qpn - FIRST_QPN) as usize;
+        self.gone[q] = !std::mem::take(&mut self.waits[q]);
+        if !self.gone[q] {
+            self.row(HALF_SENDS, qpn, send::COMMAND, send::CMD_GO_ON);
+        }
     }
 
     /// Most bytes that were pinned at any time: of what is sent, of what is received.

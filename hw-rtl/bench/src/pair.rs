@@ -2,7 +2,7 @@
 //! Two cards and the wire between them.
 
 use anyhow::Result;
-use berth_abi::wire::{BTH_SEND_LAST_IMM, BTH_SEND_ONLY_IMM, BTH_UD_SEND_ONLY};
+use berth_abi::wire::{BTH_SEND_LAST_IMM, BTH_SEND_ONLY_IMM, BTH_UD_SEND_ONLY, BTH_WRITE_ONLY};
 use berth_random::Rng;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::Path;
 
-use crate::model::{FRAMING, Model};
+use crate::model::{FRAMING, Model, RETH};
 use crate::node::{Load, Node};
 
 /// Bytes of a frame before the placement header, and those of it, the immediate and the iCRC.
@@ -45,8 +45,9 @@ impl Sent {
     fn new(start: u64, frame: &[u8]) -> Self {
         let (opcode, pad) = (frame[42], usize::from(frame[43] >> 4 & 3));
         let immediate = if matches!(opcode, BTH_SEND_LAST_IMM | BTH_SEND_ONLY_IMM) { WORD } else { 0 };
-        let data = opcode <= BTH_SEND_ONLY_IMM;
-        let payload = if data { frame.len() - HEADERS - 2 * WORD - immediate - pad } else { 0 };
+        let reth = if opcode == BTH_WRITE_ONLY { RETH } else { 0 };
+        let data = opcode <= BTH_SEND_ONLY_IMM || reth > 0;
+        let payload = if data { frame.len() - HEADERS - 2 * WORD - immediate - reth - pad } else { 0 };
         let psn = u32::from_be_bytes([0, frame[51], frame[52], frame[53]]);
         let (wire, list) = (frame.len() + FRAMING, opcode == BTH_UD_SEND_ONLY);
         Self { start, wire, payload, list, opcode, psn, lost: false }
@@ -68,6 +69,8 @@ pub struct Pair {
     chance: Rng,
     /// Frames that were lost.
     pub lost: u32,
+    /// GOs on their way to each card: when they come, and the queue pair.
+    goes: [VecDeque<(u64, u32)>; 2],
 }
 
 impl Pair {
@@ -82,6 +85,7 @@ impl Pair {
             beat: data_w as f64 / 8.0,
             chance: Rng(model.seed),
             lost: 0,
+            goes: Default::default(),
         }
     }
 
@@ -133,9 +137,15 @@ impl Pair {
             }
         }
         let cycles = |p: &Self, n: usize| p.nodes[n].board.card.cycles();
-        if self.load.faulty() && cycles(self, 0).is_multiple_of(FIRMWARE) {
-            self.nodes[0].firmware()?;
-            self.nodes[1].firmware()?;
+        if self.load.needs_firmware() && cycles(self, 0).is_multiple_of(FIRMWARE) {
+            for n in 0..2 {
+                let now = cycles(self, n);
+                while self.goes[n].front().is_some_and(|go| go.0 <= now) {
+                    self.goes[n].pop_front().into_iter().for_each(|(_, qpn)| self.nodes[n].go(qpn));
+                }
+                let goes = self.nodes[n].firmware()?;
+                self.goes[1 - n].extend(goes.into_iter().map(|qpn| (now + delay, qpn)));
+            }
             // the debug port's accesses have taken clocks
             while cycles(self, 0) < cycles(self, 1) {
                 self.nodes[0].board.card.step();
