@@ -80,9 +80,9 @@ const WIDTHS: [&str; 4] = ["64", "128", "256", "512"];
 /// The narrowest and the widest one, which every change is tried at.
 const ENDS: [&str; 2] = ["64", "512"];
 
-/// RTL benches that take long and show what does not depend on the width: every change is tried at the narrowest alone, at
-/// both ends with `--long`.
-const NARROW: [&str; 5] = ["attacks", "firmware_boot", "guided", "host_port", "hostile"];
+/// RTL benches that take long and show what does not depend on the width, or what the benches of single modules show at
+/// both ends: every change is tried at the narrowest alone, at both ends with `--long`.
+const NARROW: [&str; 7] = ["attacks", "bad_input", "firmware_boot", "guided", "host_port", "hostile", "two_cards"];
 
 /// Inputs that `rtl-guided` runs, where `BERTH_INPUTS` does not say another number.
 const GUIDED_INPUTS: &str = "500";
