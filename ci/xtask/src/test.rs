@@ -908,6 +908,7 @@ impl Tester {
         let arguments = bench::Arguments {
             out: Some(self.builder.context.built_folder("bench")?),
             ends: true,
+            model: ["--bars", "--loss-seeds", "2"].map(str::to_owned).to_vec(),
             ..Default::default()
         };
         self.check("bench", &mut bench::command(&self.builder, &arguments)?)

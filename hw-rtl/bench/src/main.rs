@@ -40,6 +40,9 @@ struct Arguments {
     /// Only figures whose id begins with one of these.
     #[arg(long, value_delimiter = ',', value_name = "ID,…")]
     only: Vec<String>,
+    /// Only figures that must reach a bar.
+    #[arg(long)]
+    bars: bool,
     /// Write the figures to this file: a JSON array of {id, params, value, unit, limit, bar, pass}.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -63,26 +66,34 @@ struct Figure {
     run: fn(&Model, usize) -> Result<Vec<Row>>,
     /// Takes minutes: only when it is asked for.
     long: bool,
+    /// At least one of them must reach a bar.
+    bars: bool,
 }
 
 const FIGURES: &[Figure] = &[
-    Figure { ids: &["dma_bw", "dma_bw_unaligned"], run: dma::bandwidth, long: false },
-    Figure { ids: &["dma_read_latency"], run: dma::latency_sweep, long: false },
-    Figure { ids: &["mac_bw", "mac_tx_latency"], run: mac::bandwidth, long: false },
-    Figure { ids: &["msg_rate_16qp", "msg_rate_1qp"], run: fast::message_rate, long: false },
-    Figure { ids: &["bw_write_1qp", "rate_write_16qp"], run: fast::writes, long: false },
-    Figure { ids: &["write_on_demand"], run: fast::writes_on_demand, long: false },
-    Figure { ids: &["lat_tx", "lat_rx"], run: fast::latency, long: false },
-    Figure { ids: &["bw_1qp", "bw_mtu1024", "bw_unaligned", "credit_overhead"], run: fast::bandwidth, long: false },
-    Figure { ids: &["pin_on_demand", "pin_peak_sent", "pin_peak_received"], run: fast::pins, long: false },
+    Figure { ids: &["dma_bw", "dma_bw_unaligned"], run: dma::bandwidth, long: false, bars: true },
+    Figure { ids: &["dma_read_latency"], run: dma::latency_sweep, long: false, bars: false },
+    Figure { ids: &["mac_bw", "mac_tx_latency"], run: mac::bandwidth, long: false, bars: true },
+    Figure { ids: &["msg_rate_16qp", "msg_rate_1qp"], run: fast::message_rate, long: false, bars: true },
+    Figure { ids: &["bw_write_1qp", "rate_write_16qp"], run: fast::writes, long: false, bars: true },
+    Figure { ids: &["write_on_demand"], run: fast::writes_on_demand, long: false, bars: true },
+    Figure { ids: &["lat_tx", "lat_rx"], run: fast::latency, long: false, bars: true },
+    Figure {
+        ids: &["bw_1qp", "bw_mtu1024", "bw_unaligned", "credit_overhead"],
+        run: fast::bandwidth,
+        long: false,
+        bars: true,
+    },
+    Figure { ids: &["pin_on_demand", "pin_peak_sent", "pin_peak_received"], run: fast::pins, long: false, bars: true },
     Figure {
         ids: &["loss_1pct", "loss_5pct", "loss_1pct_reorder_10pct", "loss_go_back_n", "write_loss_1pct"],
         run: fast::loss,
         long: false,
+        bars: true,
     },
-    Figure { ids: &["waterfall"], run: waterfall::rows, long: false },
-    Figure { ids: &["rate_round_trip"], run: fast::round_trips, long: true },
-    Figure { ids: &["sim_speed"], run: sim_speed, long: false },
+    Figure { ids: &["waterfall"], run: waterfall::rows, long: false, bars: false },
+    Figure { ids: &["rate_round_trip"], run: fast::round_trips, long: true, bars: false },
+    Figure { ids: &["sim_speed"], run: sim_speed, long: false, bars: false },
 ];
 
 fn main() -> ExitCode {
@@ -108,7 +119,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     println!();
     let mut rows: Vec<Row> = Vec::new();
-    let asked = |f: &Figure| !f.long || arguments.model.sweep || !arguments.only.is_empty();
+    let asked =
+        |f: &Figure| (!f.long || arguments.model.sweep || !arguments.only.is_empty()) && (f.bars || !arguments.bars);
     let measured = |f: &&Figure| !arguments.nothing && asked(f) && f.ids.iter().any(|id| wanted(id));
     let runs = FIGURES.iter().filter(measured).flat_map(|f| widths.iter().map(move |&w| (f, w)));
     let (timed, counted): (Vec<_>, Vec<_>) = runs.partition(|(figure, _)| figure.ids.contains(&"sim_speed"));
