@@ -4,7 +4,8 @@
 # Yosys and ABC), and shows for each proof that it would notice: the same proof fails when the
 # design is changed for the worse. The table of docs/develop/proofs.md must have each proof as it is here, and no other.
 # Runs in the sysroot: run.sh [NAME...]; without names all, as many at a time as there are processors. BERTH_MUTANTS says how
-# many changes of each proof are tried: a number, or all, as without it.
+# many changes of each proof are tried: a number, or all, as without it. BERTH_PROVED names a folder, if any, that keeps what
+# was proved: by all that goes into the proof, the tools included. What is in it holds without being proved again.
 set -eu
 cd "$(dirname "$0")/../rtl"
 table=../../docs/develop/proofs.md
@@ -70,19 +71,37 @@ write_aiger -zinit $work/p.aig
 END
         fi
     } >"$work/p.ys"
+    [ "$engine" = prove ] && command="pdr -T ${BERTH_PROOF_SECONDS:-900}" || command="bmc3 -F $frames"
+    kept=
+    if [ -n "${BERTH_PROVED:-}" ]; then
+        tools=$(cat "$(command -v yosys)" "$(command -v yosys-abc)" | sha256sum)
+        # shellcheck disable=SC2086 # a list of files
+        kept=$BERTH_PROVED/$({ echo "$tools $engine $induction $command"; sed "s#$work##g" "$work/p.ys"; cat $3 ../formal/*.svh; } |
+            sha256sum | cut -c 1-32)
+        if [ -f "$kept" ]; then
+            echo holds >"$work/verdict"
+            return
+        fi
+    fi
     # A name that a proof has wrong would be a wire of its own, and free.
     yosys -q -e 'implicitly declared' -l "$work/yosys.log" "$work/p.ys" >/dev/null || { cat "$work/yosys.log" >&2; exit 1; }
     if [ -n "$induction" ] && [ "$engine" = prove ]; then
         if grep -q "Induction step proven: SUCCESS" "$work/sat.log"; then echo holds
         elif grep -q "SAT temporal induction proof finished - model found for base case: FAIL" "$work/sat.log"; then echo fails
         else echo unknown; fi >"$work/verdict"
+        keep
         return
     fi
-    [ "$engine" = prove ] && command="pdr -T ${BERTH_PROOF_SECONDS:-900}" || command="bmc3 -F $frames"
     yosys-abc -c "read_aiger $work/p.aig; fold; orpos; strash; $command" >"$work/abc.log"
     if grep -q "Property proved" "$work/abc.log"; then echo holds
     elif grep -q "was asserted in frame" "$work/abc.log"; then echo fails
     else echo unknown; fi >"$work/verdict"
+    keep
+}
+
+# keep: what holds is kept, if it is to be
+keep() {
+    [ -z "$kept" ] || [ "$(cat "$work/verdict")" != holds ] || date >"$kept"
 }
 
 # wrong TEXT
