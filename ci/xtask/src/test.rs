@@ -823,6 +823,11 @@ impl Tester {
         let output = self.builder.context.built_folder("synthesis")?;
         let mut command = self.builder.sysroot.command(self.repo(), &[], "sh");
         command.arg("hw-rtl/synth/run.sh").arg(output).env("BERTH_VEXRISCV", self.builder.soft_core()?);
+        if !self.arguments.long {
+            let kept = self.builder.context.cache.join("synthesised");
+            fs::create_dir_all(&kept)?;
+            command.env("BERTH_SYNTHESISED", kept);
+        }
         self.check("Yosys", &mut command)
     }
 
