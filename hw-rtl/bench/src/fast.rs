@@ -21,8 +21,9 @@ const PATIENCE: u64 = 2_000_000;
 const SAMPLES: u32 = 16;
 const PAUSE: u64 = 2_003;
 
-/// Figures that are known to fall short of their bar, and at which widths; say why here.
-const SHORT: &[(&str, &[usize])] = &[];
+/// Figures that are known to fall short of their bar, and at which widths. WRITEs wait for TARGET, which looks keys and pages
+/// up for one packet at a time.
+const SHORT: &[(&str, &[usize])] = &[("rate_write_16qp", &[512])];
 
 fn known_short(row: Row, data_w: usize) -> Row {
     let known = SHORT.iter().any(|(id, widths)| *id == row.id && widths.contains(&data_w));
@@ -342,8 +343,7 @@ fn with_loss(model: &Model, data_w: usize, id: &'static str, load: Load, bar: Op
     Ok(known_short(row, data_w))
 }
 
-/// The rows `loss_1pct`, `loss_5pct`, `loss_1pct_reorder_10pct`, `write_loss_1pct` and, without a bar, `loss_go_back_n` at one
-/// width.
+/// The rows `loss_1pct`, `loss_5pct`, `loss_1pct_reorder_10pct` and, without a bar, `loss_go_back_n` at one width.
 ///
 /// # Errors
 /// As [`bandwidth`].
@@ -355,13 +355,21 @@ pub fn loss(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let much = Load { loss: 5.0 * model.loss, ..warm };
     let late = Load { reorder: 10.0 * model.loss, ..lossy };
     let back = Load { selective: false, ..lossy };
-    let write = Load { write: true, ..lossy };
     Ok(vec![
         with_loss(model, data_w, "loss_1pct", lossy, Some(80.0))?,
         with_loss(model, data_w, "loss_1pct", demand, Some(70.0))?,
         with_loss(model, data_w, "loss_5pct", much, Some(60.0))?,
         with_loss(model, data_w, "loss_1pct_reorder_10pct", late, Some(75.0))?,
         with_loss(&Model { loss_seeds: 1, ..model.clone() }, data_w, "loss_go_back_n", back, None)?,
-        with_loss(model, data_w, "write_loss_1pct", write, Some(80.0))?,
     ])
+}
+
+/// The row `write_loss_1pct` at one width.
+///
+/// # Errors
+/// As [`bandwidth`].
+pub fn write_loss(model: &Model, data_w: usize) -> Result<Vec<Row>> {
+    let load = Load { round_trip: model.loss_round_trip, ..blocks(model, data_w, 100_000.0, 40) };
+    let load = Load { write: true, loss: model.loss, ..load };
+    Ok(vec![with_loss(model, data_w, "write_loss_1pct", load, Some(80.0))?])
 }
