@@ -7,8 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "../kept.rs"]
+mod kept;
 #[path = "../side_by_side.rs"]
 mod side_by_side;
+use kept::output;
 use side_by_side::side_by_side;
 
 fn main() {
@@ -23,30 +26,37 @@ fn main() {
 }
 
 fn build() -> Result<(), String> {
-    let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(variable("OUT_DIR")?);
     let trace = env::var_os("CARGO_FEATURE_TRACE").is_some();
     println!("cargo::rerun-if-env-changed=BERTH_VEXRISCV");
     println!("cargo::rerun-if-env-changed=CXX");
-    for path in
-        ["build.rs", "../side_by_side.rs", "../sources.sh", "cpp", "rtl", "../rtl", "../vendor.vlt", "../coverage.vlt"]
-    {
+    for path in [
+        "build.rs",
+        "../kept.rs",
+        "../side_by_side.rs",
+        "../sources.sh",
+        "cpp",
+        "rtl",
+        "../rtl",
+        "../vendor.vlt",
+        "../coverage.vlt",
+    ] {
         // relative: to this checkout, whichever made the output that cargo looks at
         println!("cargo::rerun-if-changed={path}");
     }
 
     let core = soft_core()?;
-    let hardware = manifest.join("..").canonicalize().map_err(|e| format!("hw-rtl: {e}"))?;
+    // Where the sources are named by relative paths, the C++ of them does not say which checkout it is of.
+    env::set_current_dir("..").map_err(|e| format!("hw-rtl: {e}"))?;
     let feature = |name: &str| env::var_os(format!("CARGO_FEATURE_{name}")).is_some();
     let small = feature("SMALL");
     let registers = if small { "rtl/small/berth_regs_pkg.sv" } else { "rtl/berth_regs_pkg.sv" };
-    let mut sources = vec![hardware.join(registers)];
-    let list = Command::new("sh").arg(hardware.join("sources.sh")).output().map_err(|e| format!("sources.sh: {e}"))?;
-    sources.extend(String::from_utf8_lossy(&list.stdout).lines().map(|name| hardware.join(name)));
+    let mut sources = vec![PathBuf::from(registers)];
+    sources.extend(output(Command::new("sh").arg("sources.sh"))?.lines().map(PathBuf::from));
     sources.push(core);
     let top = if small { "berth_board" } else { "berth_core" };
     if small {
-        sources.push(manifest.join("rtl/berth_board.sv"));
+        sources.push("model/rtl/berth_board.sv".into());
     }
 
     // The compiler that was tried to give the faster model comes first.
@@ -54,8 +64,8 @@ fn build() -> Result<(), String> {
     let cxx = cxx.or_else(|| ["clang++", "g++"].into_iter().find(|c| works(c)).map(str::to_string));
     let cxx = cxx.ok_or("no C++ compiler found; the sysroot of `cargo xtask` has one")?;
 
-    let root = Command::new("verilator").args(["--getenv", "VERILATOR_ROOT"]).output().map_err(|e| e.to_string())?;
-    let root = PathBuf::from(String::from_utf8_lossy(&root.stdout).trim());
+    let root = output(Command::new("verilator").args(["--getenv", "VERILATOR_ROOT"]))?;
+    let root = PathBuf::from(root.trim());
     let widths: &[u32] = if feature("WIDTHS") {
         &[64, 128, 256, 512]
     } else if feature("ENDS") {
@@ -65,8 +75,8 @@ fn build() -> Result<(), String> {
     };
     // With coverage there is several times as much to compile, most of which only says what the points are.
     let optimise = match feature("COVER") {
-        true => "OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O2",
-        false => "OPT_FAST=-O3 OPT_SLOW=-O1 OPT_GLOBAL=-O2",
+        true => ["OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2"],
+        false => ["OPT_FAST=-O3", "OPT_SLOW=-O1", "OPT_GLOBAL=-O2"],
     };
     let build_jobs = if widths.len() > 1 { "1" } else { "2" };
     let objects = side_by_side(widths.to_vec(), |width| {
@@ -74,9 +84,11 @@ fn build() -> Result<(), String> {
         let prefix = format!("Vberth{width}");
         let mut verilator = Command::new("verilator");
         verilator
-            .args(["--cc", "--build", "--prefix", &prefix, "--top-module", top])
+            .args(["--cc", "--prefix", &prefix, "--top-module", top])
             // One thread reads the RTL: Verilator 5 before its issue 8441 may crash with more.
-            .args(["--build-jobs", build_jobs, "--verilate-jobs", "1"])
+            .args(["--verilate-jobs", "1"])
+            // cargo knows what the C++ is made of; make, which runs elsewhere, would not find it.
+            .arg("--no-MMD")
             .arg(format!("-GDATA_W={width}"))
             // In benches what nothing resets begins with anything: see `Core::new`.
             .args([
@@ -87,12 +99,10 @@ fn build() -> Result<(), String> {
                 if feature("ASSERT") { "unique" } else { "fast" },
                 "-Wall",
             ])
-            .args(["-MAKEFLAGS", optimise])
-            .args(["-MAKEFLAGS", &format!("CXX={cxx} LINK={cxx}")])
             .args(["-CFLAGS", "-fPIC"])
             .arg("--Mdir")
             .arg(&model)
-            .arg(manifest.join("../vendor.vlt"))
+            .arg("vendor.vlt")
             .args(&sources);
         if trace {
             verilator.arg("--trace-fst");
@@ -103,17 +113,20 @@ fn build() -> Result<(), String> {
         if feature("COVER") {
             // Wide signals are data and addresses: their bits say little of what the card does.
             verilator.args(["--coverage-line", "--coverage-toggle", "--coverage-max-width", "8"]);
-            verilator.arg(manifest.join("../coverage.vlt"));
+            verilator.arg("coverage.vlt");
         }
-        // cargo's jobserver is not meant for this make
-        verilator.env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS").env_remove("MFLAGS");
-        run(&mut verilator)?;
+        // of what was there before nothing would be used
+        let _ = fs::remove_dir_all(&model);
+        output(&mut verilator)?;
+        let mut make = Command::new("make");
+        make.args(["-f", &format!("{prefix}.mk"), "-j", build_jobs]).args(optimise);
+        make.arg(format!("CXX={cxx}")).arg(format!("LINK={cxx}"));
 
-        let object = out.join(format!("shim{width}.o"));
+        let (shim, object) = (format!("shim{width}.cpp"), format!("shim{width}.o"));
+        fs::copy("model/cpp/shim.cpp", model.join(&shim)).map_err(|e| format!("shim.cpp: {e}"))?;
         let mut compile = Command::new(&cxx);
-        compile.args(["-O3", "-std=c++17", "-fPIC", "-faligned-new", "-c"]).arg(manifest.join("cpp/shim.cpp"));
-        compile.arg("-o").arg(&object).arg("-I").arg(&model).arg("-I").arg(root.join("include"));
-        compile.arg("-I").arg(root.join("include/vltstd"));
+        compile.args(["-O3", "-std=c++17", "-fPIC", "-faligned-new", "-c", &shim, "-o", &object, "-I."]);
+        compile.arg("-I").arg(root.join("include")).arg("-I").arg(root.join("include/vltstd"));
         compile.arg(format!("-DBERTH_WIDTH={width}")).arg(format!("-DBERTH_HEADER=\"{prefix}.h\""));
         // Where this version of Verilator keeps the clock's last value (see the shim); another
         // one that names it differently just gets a slower model.
@@ -128,13 +141,14 @@ fn build() -> Result<(), String> {
         if feature("COVER") {
             compile.arg(format!("-DBERTH_SYMBOLS=\"{prefix}__Syms.h\"")).arg("-DVM_COVERAGE=1");
         }
-        run(&mut compile)?;
+        let products = [format!("lib{prefix}.a"), "libverilated.a".to_owned(), object.clone()];
+        kept::compile(&model, &mut [make, compile], &products)?;
         println!("cargo::rustc-link-search=native={}", model.display());
-        Ok(object)
+        Ok(model.join(object))
     })?;
     let shim = out.join("libberth_shim.a");
     let _ = fs::remove_file(&shim);
-    run(Command::new("ar").arg("crs").arg(&shim).args(&objects))?;
+    output(Command::new("ar").arg("crs").arg(&shim).args(&objects))?;
 
     println!("cargo::rustc-link-search=native={}", out.display());
     println!("cargo::rustc-link-lib=static=berth_shim");
@@ -166,17 +180,4 @@ fn variable(name: &str) -> Result<String, String> {
 
 fn works(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success())
-}
-
-fn run(command: &mut Command) -> Result<(), String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|e| format!("{name}: {e} (it is in the sysroot of `cargo xtask`)"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(format!(
-        "{name} failed:\n{}\n{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    ))
 }

@@ -11,8 +11,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "../kept.rs"]
+mod kept;
 #[path = "../side_by_side.rs"]
 mod side_by_side;
+use kept::output;
 use side_by_side::side_by_side;
 
 /// The modules that have benches.
@@ -27,6 +30,9 @@ const UNITS: &[&str] = &[
     "berth_mac_rx",
     "berth_xlt",
 ];
+
+/// The package that all others build on.
+const REGISTERS: &str = "rtl/berth_regs_pkg.sv";
 
 /// One of them once more with as many QPs as there may be, at one width.
 const LARGE: (&str, &str) = ("berth_fp_1024", "-GQPS=1024");
@@ -48,21 +54,22 @@ struct Unit {
     width: u32,
     prefix: String,
     folder: PathBuf,
-    object: PathBuf,
+    /// In that folder.
+    object: String,
 }
 
 fn build() -> Result<(), String> {
-    let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(variable("OUT_DIR")?);
     for name in ["BERTH_UNITS", "BERTH_UNIT_WIDTHS", "BERTH_UNIT_VERILATOR", "CXX"] {
         println!("cargo::rerun-if-env-changed={name}");
     }
-    for path in ["build.rs", "../side_by_side.rs", "../sources.sh", "../rtl"] {
+    for path in ["build.rs", "../kept.rs", "../side_by_side.rs", "../sources.sh", "../rtl"] {
         println!("cargo::rerun-if-changed={path}");
     }
-    let hardware = manifest.join("..").canonicalize().map_err(|e| format!("hw-rtl: {e}"))?;
-    let list = output(Command::new("sh").arg(hardware.join("sources.sh")))?;
-    let sources: Vec<PathBuf> = list.lines().map(|name| hardware.join(name)).collect();
+    // Where the sources are named by relative paths, the C++ of them does not say which checkout it is of.
+    env::set_current_dir("..").map_err(|e| format!("hw-rtl: {e}"))?;
+    let list = output(Command::new("sh").arg("sources.sh"))?;
+    let sources: Vec<PathBuf> = list.lines().map(PathBuf::from).collect();
     let wanted = env::var("BERTH_UNITS").ok().filter(|list| !list.is_empty());
     let widths = match env::var("BERTH_UNIT_WIDTHS").ok().filter(|list| !list.is_empty()) {
         Some(list) => list
@@ -87,23 +94,17 @@ fn build() -> Result<(), String> {
         }
         for &width in widths.iter().take(if name == LARGE.0 { 1 } else { widths.len() }) {
             let prefix = format!("V{name}_{width}");
-            let unit = Unit {
-                name,
-                module,
-                width,
-                folder: out.join(&prefix),
-                object: out.join(format!("{prefix}_ports.o")),
-                prefix,
-            };
+            let unit =
+                Unit { name, module, width, folder: out.join(&prefix), object: format!("{prefix}_ports.o"), prefix };
             units.push(unit);
         }
     }
-    let records = records(&hardware, &sources)?;
+    let records = records(&sources)?;
     let units = side_by_side(units, |unit| {
-        unit.verilate(&hardware, &sources, &cxx)?;
+        unit.verilate(&sources)?;
         let text = source_of(unit.module, &sources).map(fs::read_to_string);
         let text = text.transpose().map_err(|e| format!("{}: {e}", unit.module))?.unwrap_or_default();
-        unit.compile_ports(&out, &include, &cxx, &text, &records)?;
+        unit.compile(&include, &cxx, &text, &records)?;
         Ok(unit)
     })?;
     if units.is_empty() {
@@ -113,7 +114,7 @@ fn build() -> Result<(), String> {
     fs::write(out.join("units.rs"), table(&units)).map_err(|e| e.to_string())?;
     let library = out.join("libberth_units.a");
     let _ = fs::remove_file(&library);
-    output(Command::new("ar").arg("crs").arg(&library).args(units.iter().map(|u| &u.object)))?;
+    output(Command::new("ar").arg("crs").arg(&library).args(units.iter().map(|u| u.folder.join(&u.object))))?;
     println!("cargo::rustc-link-search=native={}", out.display());
     println!("cargo::rustc-link-lib=static=berth_units");
     for unit in &units {
@@ -134,17 +135,17 @@ fn tracing() -> bool {
 }
 
 impl Unit {
-    /// Makes the model and its library.
-    fn verilate(&self, hardware: &Path, sources: &[PathBuf], cxx: &str) -> Result<(), String> {
+    /// Makes the model's C++.
+    fn verilate(&self, sources: &[PathBuf]) -> Result<(), String> {
         let mut verilator = Command::new("verilator");
         verilator
-            .args(["--cc", "--build", "--prefix", &self.prefix, "--top-module", self.module])
+            .args(["--cc", "--prefix", &self.prefix, "--top-module", self.module])
             // One thread reads the RTL: Verilator 5 before its issue 8441 may crash with more.
-            .args(["--build-jobs", "1", "--verilate-jobs", "1"])
+            .args(["--verilate-jobs", "1"])
+            // cargo knows what the C++ is made of; make, which runs elsewhere, would not find it.
+            .arg("--no-MMD")
             // What nothing resets begins with anything: see `make`.
             .args(["-O3", "--x-assign", "fast", "--x-initial", "unique", "-Wall"])
-            .args(["-MAKEFLAGS", "OPT_FAST=-O2 OPT_SLOW=-O0 OPT_GLOBAL=-O2"])
-            .args(["-MAKEFLAGS", &format!("CXX={cxx} LINK={cxx}")])
             .args(["-CFLAGS", "-fPIC"])
             .arg("--Mdir")
             .arg(&self.folder);
@@ -167,33 +168,30 @@ impl Unit {
         }
         verilator.args(env::var("BERTH_UNIT_VERILATOR").unwrap_or_default().split_whitespace());
         let packages = sources.iter().filter(|source| source.to_string_lossy().ends_with("_pkg.sv"));
-        verilator.arg(hardware.join("rtl/berth_regs_pkg.sv")).args(packages).arg(source);
-        // cargo's jobserver is not meant for this make
-        verilator.env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS").env_remove("MFLAGS");
+        verilator.arg(REGISTERS).args(packages).arg(source);
+        // of what was there before nothing would be used
+        let _ = fs::remove_dir_all(&self.folder);
         output(&mut verilator).map(drop)
     }
 
-    /// Writes and compiles the table of ports.
-    fn compile_ports(
-        &self,
-        out: &Path,
-        include: &Path,
-        cxx: &str,
-        module: &str,
-        records: &Records,
-    ) -> Result<(), String> {
+    /// Writes the table of ports, and compiles it and the model.
+    fn compile(&self, include: &Path, cxx: &str, module: &str, records: &Records) -> Result<(), String> {
         let header = self.folder.join(&self.prefix).with_extension("h");
         let header = fs::read_to_string(&header).map_err(|e| format!("{}: {e}", header.display()))?;
-        let source = out.join(format!("{}_ports.cpp", self.prefix));
+        let source = format!("{}_ports.cpp", self.prefix);
         let ports = with_fields(ports(&header), module, records)?;
-        fs::write(&source, ports_source(&self.prefix, &ports)).map_err(|e| e.to_string())?;
+        fs::write(self.folder.join(&source), ports_source(&self.prefix, &ports)).map_err(|e| e.to_string())?;
+        let mut make = Command::new("make");
+        make.args(["-f", &format!("{}.mk", self.prefix), "OPT_FAST=-O2", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2"]);
+        make.arg(format!("CXX={cxx}")).arg(format!("LINK={cxx}"));
         let mut compile = Command::new(cxx);
-        compile.args(["-O2", "-std=c++17", "-fPIC", "-faligned-new", "-c"]).arg(&source).arg("-o").arg(&self.object);
-        compile.arg("-I").arg(&self.folder).arg("-I").arg(include).arg("-I").arg(include.join("vltstd"));
+        compile.args(["-O2", "-std=c++17", "-fPIC", "-faligned-new", "-c", &source, "-o", &self.object, "-I."]);
+        compile.arg("-I").arg(include).arg("-I").arg(include.join("vltstd"));
         if tracing() {
             compile.args(["-DBERTH_TRACE", "-DVM_TRACE=1", "-DVM_TRACE_FST=1"]);
         }
-        output(&mut compile).map(drop)
+        let products = [format!("lib{}.a", self.prefix), "libverilated.a".to_owned(), self.object.clone()];
+        kept::compile(&self.folder, &mut [make, compile], &products)
     }
 }
 
@@ -216,8 +214,8 @@ struct Port {
 type Records = BTreeMap<String, Vec<(String, u32, u32)>>;
 
 /// What the packages say of records.
-fn records(hardware: &Path, sources: &[PathBuf]) -> Result<Records, String> {
-    let registers = hardware.join("rtl/berth_regs_pkg.sv");
+fn records(sources: &[PathBuf]) -> Result<Records, String> {
+    let registers = PathBuf::from(REGISTERS);
     let packages = sources.iter().filter(|source| source.to_string_lossy().ends_with("_pkg.sv"));
     let mut records = Records::new();
     for path in [&registers].into_iter().chain(packages) {
@@ -464,15 +462,4 @@ fn variable(name: &str) -> Result<String, String> {
 
 fn works(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success())
-}
-
-/// Runs a command; gives what it printed.
-fn output(command: &mut Command) -> Result<String, String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.output().map_err(|e| format!("{name}: {e} (it is in the sysroot of `cargo xtask`)"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if output.status.success() {
-        return Ok(text);
-    }
-    Err(format!("{name} failed:\n{text}\n{}", String::from_utf8_lossy(&output.stderr)))
 }

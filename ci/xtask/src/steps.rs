@@ -119,6 +119,7 @@ impl Builder {
         command
             .args(arguments)
             .env("CARGO_TARGET_DIR", self.context.built_folder(target)?)
+            .env("BERTH_MODELS", self.context.folder("models")?)
             .env("BERTH_VEXRISCV", self.soft_core()?);
         Ok(command)
     }

@@ -1276,7 +1276,10 @@ pub fn mutants(builder: &Builder, arguments: &[String]) -> Result<Command> {
         command.current_dir(&builder.context.repo).args(fixed);
         command
     } else {
-        builder.cargo(&builder.context.repo, "target-mutants", &fixed)?
+        let mut command = builder.cargo(&builder.context.repo, "target-mutants", &fixed)?;
+        // Each mutant's model is used once; those of the checkout would be forgotten for them.
+        command.env_remove("BERTH_MODELS");
+        command
     };
     command.arg(builder.context.built_folder("mutants")?).args(arguments);
     Ok(command)
