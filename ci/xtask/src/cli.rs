@@ -313,7 +313,7 @@ fn shell(command: &[String]) -> Result<bool> {
 
 fn clean(all: bool) -> Result<()> {
     let context = Context::new()?;
-    let mut folders = vec!["built", "log", "tmp", "kvm", "proved", "synthesised", "models"];
+    let mut folders = vec!["built", "log", "tmp", "kvm", "proved", "synthesised", "models", "checked"];
     if all {
         folders.extend(["sysroot", "kernel", "linux", "soft-core", "scapy", "nextpnr-gowin", "cargo", "home"]);
     }

@@ -7,6 +7,7 @@
 //! the Verilated card alone.
 
 mod bench;
+mod checked;
 mod cli;
 mod context;
 mod coverage;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::bench;
+use crate::checked::Checked;
 use crate::coverage::{self, Counting};
 use crate::demo;
 use crate::environments;
@@ -59,6 +60,9 @@ const CELL: usize = 500;
 
 /// Where the protocol's sources lie.
 const PROTOCOL: &str = "firmware/protocol/src/";
+
+/// The protocol, and the packages of the workspace that it uses.
+const PROTOCOL_PACKAGES: [&str; 3] = ["ci/random", "driver/abi", "firmware/protocol"];
 
 /// Functions of it that need not have become code (start or end of "file:line name"), and why.
 const NOT_LINKED: [(&str, &str); 10] = [
@@ -611,11 +615,49 @@ impl Tester {
         self.cargo_tests("cargo test", &mut command)
     }
 
-    /// Each check and each broken rule counts as a test.
+    /// Runs a check, `what` with its arguments, whose result depends only on them, the protocol, some more `sources`, the
+    /// seed and the compiler, unless it has passed with the very same ones. With `--long` or `--filter` it always runs.
+    fn once(
+        &self,
+        what: &[&str],
+        rustc: &mut Command,
+        sources: &[&str],
+        run: impl FnOnce() -> Result<Counts>,
+    ) -> Result<Counts> {
+        if self.arguments.long || self.arguments.filter.is_some() {
+            return run();
+        }
+        let seed = self.arguments.seed.map(|seed| seed.to_string()).unwrap_or_default();
+        let sources = [&PROTOCOL_PACKAGES, sources].concat();
+        let checked = Checked::new(&self.builder.context, &[what, &[&seed]].concat(), rustc, &sources)?;
+        if let Some(passed) = checked.passed() {
+            progress::line("  passed before, with the same sources");
+            return Ok(Counts { passed, ..Counts::default() });
+        }
+        let counts = run()?;
+        if counts.failed == 0 {
+            checked.keep(counts.passed)?;
+        }
+        Ok(counts)
+    }
+
+    /// The compiler that this machine's own cargo uses.
+    fn rustc(&self) -> Command {
+        let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+        command.current_dir(self.repo());
+        command
+    }
+
     fn model_check(&self) -> Result<Counts> {
+        let arguments = ["run", "--profile", "checked", "--package", "berth-check", "--"];
+        self.once(&arguments, &mut self.rustc(), &["firmware/check"], || self.model_checking(&arguments))
+    }
+
+    /// Each check and each broken rule counts as a test.
+    fn model_checking(&self, arguments: &[&str]) -> Result<Counts> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
-        command.current_dir(self.repo()).args(["run", "--profile", "checked", "--package", "berth-check", "--"]);
+        command.current_dir(self.repo()).args(arguments);
         if self.arguments.long {
             command.arg("--long");
         }
@@ -643,12 +685,15 @@ impl Tester {
     fn simulate(&self) -> Result<Counts> {
         let out = self.builder.context.built_folder("simulation")?;
         let seed = self.arguments.seed.unwrap_or(1).to_string();
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
         // With overflow checks and every call's step bound.
-        command.current_dir(self.repo()).args(["run", "--profile", "checked", "--package", "berth-fabric", "--"]);
-        command.args(["--nodes", "64", "--seed", &seed, "--out"]).arg(out);
-        self.check("simulation with 64 hosts", &mut command)
+        let program = ["run", "--profile", "checked", "--package", "berth-fabric", "--"];
+        let arguments = [&program[..], &["--nodes", "64", "--seed", &seed, "--out"]].concat();
+        self.once(&arguments, &mut self.rustc(), &["host-tools/berth-fabric"], || {
+            let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+            let mut command = Command::new(cargo);
+            command.current_dir(self.repo()).args(&arguments).arg(out);
+            self.check("simulation with 64 hosts", &mut command)
+        })
     }
 
     fn clippy(&self) -> Result<Counts> {
@@ -736,6 +781,12 @@ impl Tester {
     }
 
     fn coverage(&self) -> Result<Counts> {
+        let mut rustc = self.builder.sysroot.command(self.repo(), &[], "rustc");
+        let sources = ["firmware/fuzz", "ci/xtask/src/coverage.rs"];
+        self.once(&["coverage"], &mut rustc, &sources, || self.covering())
+    }
+
+    fn covering(&self) -> Result<Counts> {
         let counting = Counting::new(&self.builder)?;
         let mut counts = self.cargo_tests("the protocol's tests", &mut counting.tests(&["--no-fail-fast"])?)?;
         if counts.failed > 0 || self.arguments.filter.is_some() {
