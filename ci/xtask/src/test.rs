@@ -111,8 +111,8 @@ const BESIDE: [&str; 15] = [
     "demo-full",
 ];
 
-/// Parts that whichever of the two rows has ended first takes, so that both end at about the same time.
-const LAST: [&str; 5] = ["synthesis", "rtl-units", "formal", "bench", "simulate"];
+/// Parts that whichever of the two rows has ended first takes, so that both end at about the same time: the longest first.
+const LAST: [&str; 5] = ["rtl-units", "bench", "formal", "synthesis", "simulate"];
 
 /// Packages that want Verilator.
 const IN_SYSROOT: [&str; 5] = ["berth-bench", "berth-rtl", "berth-rtl-host", "berth-rtl-unit", "berth-sim"];
