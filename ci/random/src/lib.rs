@@ -47,6 +47,12 @@ pub fn cases(default: u64) -> u64 {
     number("BERTH_CASES").unwrap_or(default)
 }
 
+/// As [`cases`]: `few` with every change, `all` in long tests (`BERTH_LONG`).
+#[must_use]
+pub fn few_or_all(few: u64, all: u64) -> u64 {
+    cases(if number("BERTH_LONG").is_some() { all } else { few })
+}
+
 /// A random source from a seed; any seed is as good as another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng(pub u64);

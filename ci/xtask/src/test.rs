@@ -896,6 +896,9 @@ impl Tester {
         let timing = self.builder.timing()?;
         let mut command = self.sysroot_tests("berth-rtl")?;
         command.env("BERTH_TIMING_IMAGE", timing);
+        if self.arguments.long {
+            command.env("BERTH_LONG", "1");
+        }
         command.args(["--features", &format!("assert,{widths}")]);
         Ok(command)
     }
