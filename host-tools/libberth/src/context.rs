@@ -19,9 +19,9 @@ use crate::cq::CompletionQueue;
 use crate::device::{Device, open_node};
 use crate::doorbell::{DOORBELL_PAGE, DoorbellPage};
 use crate::error::{Error, Limit, Reason, Result, SET_BUDGET};
-use crate::memory::ProtectionDomain;
 use crate::process::{Caller, Owner};
 use crate::qp::{Mode, QpConfig, QueuePair};
+use crate::region::ProtectionDomain;
 use crate::wait::{Deadline, For, Waited};
 use crate::{ring, sys};
 

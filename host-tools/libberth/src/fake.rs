@@ -266,9 +266,9 @@ mod tests {
     use crate::context::Inner;
     use crate::cq::CompletionQueue;
     use crate::error::{Error, Reason, Result};
-    use crate::memory::{Access, ProtectionDomain};
     use crate::process::tests::in_child;
     use crate::qp::{QpConfig, QueuePair, WorkRequest};
+    use crate::region::{Access, ProtectionDomain};
 
     /// A context with a queue pair and its completion queue.
     struct Setting {

@@ -57,10 +57,10 @@ mod error;
 #[cfg(test)]
 mod fake;
 mod mapping;
-mod memory;
 mod process;
 mod qp;
 pub mod raw;
+mod region;
 mod ring;
 mod stream;
 mod sys;
@@ -74,8 +74,8 @@ pub use cq::{Completion, CompletionQueue, Status};
 pub use device::{Device, Info, Limits, MacAddr, Net};
 pub use error::{Error, Limit, Reason, Result};
 pub use mapping::{Buffer, FileMap};
-pub use memory::{Access, ProtectionDomain, Region, Remote};
 pub use qp::{Mode, QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest};
+pub use region::{Access, ProtectionDomain, Region, Remote};
 pub use stream::{MAX_SGE_BYTES, Piece, SendBlock, Sent, Stream};
 
 pub use berth_abi::wqe::Sge;

@@ -13,7 +13,7 @@ use crate::context::Inner;
 use crate::cq::{CompletionQueue, CqInner, QpProgress};
 use crate::error::{Error, Reason, Result};
 use crate::mapping::Mapping;
-use crate::memory::{ProtectionDomain, Remote};
+use crate::region::{ProtectionDomain, Remote};
 use crate::ring::{Progress, WorkQueue, element, rq_doorbell, sq_doorbell};
 
 /// When the next credit list is sent (CR-5).
