@@ -416,7 +416,11 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     needs.extend(chosen.iter().flat_map(|part| part.needs()));
     let tester = Tester { builder: Builder::new(&needs)?, arguments: arguments.clone() };
     let (start, free) = (Instant::now(), tester.builder.context.free()?);
-    let of = |names: &[&str]| chosen.iter().copied().filter(|part| names.contains(&part.name)).collect::<Vec<_>>();
+    // In the order of the names.
+    let of = |names: &[&str]| {
+        let named = names.iter().filter_map(|name| chosen.iter().copied().find(|part| part.name == *name));
+        named.collect::<Vec<_>>()
+    };
     let (beside, last) = (of(&BESIDE), Mutex::new(of(&LAST).into_iter()));
     let here = chosen.iter().copied().filter(|part| !BESIDE.contains(&part.name) && !LAST.contains(&part.name));
     // A `for` loop would hold the lock while the part runs.
