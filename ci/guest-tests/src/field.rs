@@ -299,7 +299,7 @@ fn f3_child_of_vfork_is_refused_and_its_drops_touch_nothing(env: &Env) -> Res {
 
 fn f4_queue_pairs_come_and_go_in_many_threads_under_few_numbers(env: &Env) -> Res {
     const THREADS: u16 = 4;
-    let rounds = env.cases(6, 200);
+    let rounds = env.cases(3, 200);
     let context = env.context()?;
     let shared = context.create_cq(256)?;
     let target = Mem::new(usize::from(THREADS) * PAGE)?;
@@ -341,7 +341,7 @@ fn f4_queue_pairs_come_and_go_in_many_threads_under_few_numbers(env: &Env) -> Re
 }
 
 fn qp_2_identical_numbers_on_queues_that_share_one_completion_queue(env: &Env) -> Res {
-    const PAIRS: u16 = 4;
+    const PAIRS: u16 = 2;
     let source = Mem::pattern(64, 702)?;
     let target = Mem::new(PAGE)?;
     let context = env.context()?;

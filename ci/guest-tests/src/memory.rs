@@ -592,7 +592,7 @@ fn vc_9_rewritten_memory_is_sent_as_it_is_now_while_pins_linger(env: &Env) -> Re
 fn decision_17_fences_of_many_threads_are_all_answered(env: &Env) -> Res {
     const THREADS: usize = 4;
     const PAGES: usize = 16;
-    const ROUNDS: u64 = 8;
+    let rounds = env.cases(3, 8);
     let source = Mem::pattern(THREADS * PAGES * PAGE, 85)?;
     let target = Mem::new(THREADS * PAGES * PAGE)?;
     let device = env.device()?;
@@ -600,7 +600,7 @@ fn decision_17_fences_of_many_threads_are_all_answered(env: &Env) -> Res {
     let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 332)?;
     let _linger = Linger::set(env, 60_000)?;
     let before = device.counters()?;
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         to.recv(round, &[target.sge(0, THREADS * PAGES * PAGE)])?;
         from.send(round, &[source.sge(0, THREADS * PAGES * PAGE)])?;
         to.received(env)?.ok()?;
@@ -623,7 +623,7 @@ fn decision_17_fences_of_many_threads_are_all_answered(env: &Env) -> Res {
     }
     let after = device.counters()?;
     let fences = after.drv(c::D_FENCES) - before.drv(c::D_FENCES);
-    ensure!(fences >= ROUNDS * PAGES as u64, "only {fences} fences");
+    ensure!(fences >= rounds * PAGES as u64, "only {fences} fences");
     ensure_eq!(after.drv(c::D_FENCE_TIMEOUTS), before.drv(c::D_FENCE_TIMEOUTS));
     Ok(())
 }

@@ -30,7 +30,7 @@ tests! {
 }
 
 fn qp_17_both_ends_connect_and_close_at_the_same_moment(env: &Env) -> Res {
-    let rounds = env.cases(3, 100);
+    let rounds = env.cases(2, 100);
     let (mine, theirs) = if env.role == Role::A { (650, 651) } else { (651, 650) };
     let mem = Mem::pattern(PAGE, 140)?;
     let context = env.context()?;
@@ -140,7 +140,7 @@ struct Scribbled(*mut Conn);
 unsafe impl Send for Scribbled {}
 
 fn decision_13_elements_changed_while_they_are_read_have_a_defined_end(env: &Env) -> Res {
-    let rounds = env.cases(6, 400);
+    let rounds = env.cases(4, 400);
     let source = Mem::pattern(4 * PAGE, 143)?;
     let target = Mem::new(4 * PAGE)?;
     let bystander = Mem::new(PAGE)?;
@@ -224,7 +224,7 @@ fn vc_9_memory_protected_and_unmapped_at_random_under_traffic(env: &Env) -> Res 
     const PAGES: usize = 16;
     println!("seed {}", env.seed);
     let mut random = Random::new(env.seed ^ 0x9e);
-    let rounds = env.cases(4, 300);
+    let rounds = env.cases(2, 300);
     let good_source = Mem::pattern(PAGE, 144)?;
     let good_target = Mem::new(PAGE)?;
     let context = env.context()?;
@@ -689,7 +689,7 @@ fn pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share(env: &Env) -> 
         held = device.counters()?.pinned();
         Ok(held * 4 > BUDGET * 3)
     })?;
-    let beside = (0..4).map(|_| probe.rate(env, COUNT)).collect::<Res<Vec<_>>>();
+    let beside = (0..env.cases(2, 4)).map(|_| probe.rate(env, COUNT)).collect::<Res<Vec<_>>>();
     let lives = child.try_wait()?.is_none();
     child.kill()?;
     child.wait()?;

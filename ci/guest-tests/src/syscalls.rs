@@ -1002,7 +1002,7 @@ pub fn unprivileged(env: &Env, seed: u64, calls: u64, interval: Option<u32>) -> 
 }
 
 fn inv_6_unprivileged_system_calls_do_no_harm(env: &Env) -> Res {
-    unprivileged(env, env.seed, env.cases(2400, 60_000), None)
+    unprivileged(env, env.seed, env.cases(1200, 60_000), None)
 }
 
 fn inv_6_unprivileged_system_calls_do_no_harm_while_memory_is_short(env: &Env) -> Res {

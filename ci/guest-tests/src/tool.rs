@@ -345,7 +345,7 @@ fn f10_pinned_bytes_of_a_report_are_the_process_s_own(env: &Env) -> Res {
 
 fn f6_two_receivers_with_one_target_store_one_file_whole(env: &Env) -> Res {
     let folder = Folder::new("two")?;
-    let sizes = [100_001, 70_003];
+    let sizes = [40_001, 30_003];
     match env.role {
         Role::A => {
             let files = [folder.file("one", sizes[0], 11)?, folder.file("two", sizes[1], 12)?];

@@ -242,7 +242,7 @@ fn decision_21_page_that_never_comes_stalls_one_queue_pair_only(env: &Env) -> Re
     d.send(0, &[source.sge(0, PAGE)])?;
     wait_until("the pages are asked for", env.hang, || Ok(page_needs(&device)? >= needs + 3))?;
     // All others go on: of this context, of another one, of another process.
-    for n in 0..5 {
+    for n in 0..2 {
         let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 909)?;
         let mem = Mem::new(PAGE)?;
         to.recv(n, &[mem.sge(0, PAGE)])?;
@@ -831,7 +831,7 @@ fn inv_6_any_events_leave_a_driver_that_a_reset_puts_right(env: &Env) -> Res {
     }
     let listener = context.listen(5)?;
     let (mut sent, before) = (0u64, device.counters()?);
-    for _ in 0..env.cases(200, 4000) {
+    for _ in 0..env.cases(80, 4000) {
         let kind = kinds[random.below(kinds.len())];
         let word = |random: &mut Random| match random.below(3) {
             0 => random.next() as u32,

@@ -1135,7 +1135,7 @@ impl Tester {
         options.held_writes = self.arguments.long;
         // Some of the card's writes can be seen in part, so the word that marks them as valid must come last.
         options.simulator.push("--split-writes=61".to_owned());
-        options.limit = Duration::from_secs(if self.arguments.long { 3 * 3600 } else { 45 * 60 });
+        options.limit = Duration::from_secs(if self.arguments.long { 3 * 3600 } else { 60 * 60 });
         set(&mut options);
         let mut run = guest::Run::new()?;
         let mut more = arguments.to_owned();
