@@ -73,7 +73,7 @@ fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
 
 #[test]
 fn sending_on_a_clean_wire() {
-    run("sending_on_a_clean_wire", "berth_fp_tx", 120, |width, rng| {
+    run("sending_on_a_clean_wire", "berth_fp_tx", 90, |width, rng| {
         let setup = Setup { stalls: pick(rng, &[0.0, 0.1, 0.5]), jitter: rng.below(300), ..Setup::default() };
         Bench::random(rng, width, setup, &[true, false]).finish(3_000_000);
     });
@@ -81,7 +81,7 @@ fn sending_on_a_clean_wire() {
 
 #[test]
 fn sending_with_loss_reordering_page_faults_and_failed_reads() {
-    run("sending_with_loss_reordering_page_faults_and_failed_reads", "berth_fp_tx", 140, |width, rng| {
+    run("sending_with_loss_reordering_page_faults_and_failed_reads", "berth_fp_tx", 110, |width, rng| {
         let setup = Setup {
             stalls: pick(rng, &[0.0, 0.2]),
             jitter: rng.below(300),
@@ -130,7 +130,7 @@ fn what_is_sent_again_is_what_the_golden_model_sends_again() {
 #[test]
 fn receiving() {
     let seen = Mutex::new([0_u64; 14]);
-    run("receiving", "berth_fp_rx", 160, |width, rng| {
+    run("receiving", "berth_fp_rx", 120, |width, rng| {
         let faults = rng.chance(0.6);
         let percent = |rng: &mut Rng, most: u64| if faults { rng.below(most + 1) } else { 0 };
         let selective = rng.chance(0.7);
