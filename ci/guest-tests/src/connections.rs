@@ -14,7 +14,7 @@ tests! {
     Pair: qp_17_private_data_travels_both_ways, qp_17_reject_carries_a_reason, qp_17_disconnect_is_seen_by_the_peer;
     One: qp_17_nobody_listens, qp_17_unknown_address_is_unreachable, qp_17_service_is_listened_to_once,
          qp_17_dropped_request_is_rejected, qp_17_connect_and_close_again_and_again;
-    Pair: qp_17_connections_come_and_go_between_hosts, qp_1_all_queue_pairs_of_a_process_share_two_completion_queues,
+    Pair: qp_17_connections_come_and_go_between_hosts, qp_1_queue_pairs_of_a_process_share_two_completion_queues,
           qp_17_vanished_peer_is_noticed_without_credit, qp_17_vanished_peer_is_noticed_while_sending;
 }
 
@@ -169,9 +169,9 @@ fn qp_17_connections_come_and_go_between_hosts(env: &Env) -> Res {
     env.meet("done")
 }
 
-fn qp_1_all_queue_pairs_of_a_process_share_two_completion_queues(env: &Env) -> Res {
+fn qp_1_queue_pairs_of_a_process_share_two_completion_queues(env: &Env) -> Res {
     const BYTES: usize = 3000;
-    // A connection takes long here.
+    // All that a process may have with --long: each takes a connection.
     let most = env.device()?.info()?.max_qps_per_process;
     let count = env.cases(10, most.into()).min(most.into()) as usize;
     let mem = match env.role {

@@ -242,7 +242,7 @@ fn decision_21_page_that_never_comes_stalls_one_queue_pair_only(env: &Env) -> Re
     d.send(0, &[source.sge(0, PAGE)])?;
     wait_until("the pages are asked for", env.hang, || Ok(page_needs(&device)? >= needs + 3))?;
     // All others go on: of this context, of another one, of another process.
-    for n in 0..2 {
+    for n in 0..env.cases(2, 5) {
         let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 909)?;
         let mem = Mem::new(PAGE)?;
         to.recv(n, &[mem.sge(0, PAGE)])?;
