@@ -14,7 +14,7 @@ use crate::connections::loopback_works;
 use crate::env::{Env, Role};
 use crate::service::{
     after_reset, driver_dir, end_of, function_level_reset, nothing_left, pci_address, ready, reload, reload_with,
-    replace_card, start_helper, wait_for_device,
+    replace_card, start_helper, wait_for_device, wait_in_service,
 };
 use crate::util::{Conn, Mem, PAGE, Res, check, depths, establish, in_child, loop_pair, wait_pid, wait_until};
 use crate::{ensure, ensure_eq, tests};
@@ -440,6 +440,8 @@ fn fw_that_fails_again_and_again_is_given_up_until_a_reset(env: &Env) -> Res {
     let before = resets()?;
     crash()?;
     restarted(before + 1)?;
+    // Firmware runs before the driver has told it all that it needs.
+    wait_in_service(env)?;
     after_reset(env, 852)?;
     drop(device);
     reload(env)?;
