@@ -399,6 +399,11 @@ package berth_regs_pkg;
     localparam logic [31:0] BTH_WRITE_LAST_IMM       = 32'h00000009; // RC RDMA WRITE Last with Immediate
     localparam logic [31:0] BTH_WRITE_ONLY           = 32'h0000000a; // RC RDMA WRITE Only; under selective repeat each packet of a WRITE, with the RETH of the whole
     localparam logic [31:0] BTH_WRITE_ONLY_IMM       = 32'h0000000b; // RC RDMA WRITE Only with Immediate; likewise the last one
+    localparam logic [31:0] BTH_READ_REQUEST         = 32'h0000000c; // RC RDMA READ Request
+    localparam logic [31:0] BTH_READ_RESPONSE_FIRST  = 32'h0000000d; // RC RDMA READ Response First
+    localparam logic [31:0] BTH_READ_RESPONSE_MIDDLE = 32'h0000000e; // RC RDMA READ Response Middle
+    localparam logic [31:0] BTH_READ_RESPONSE_LAST   = 32'h0000000f; // RC RDMA READ Response Last
+    localparam logic [31:0] BTH_READ_RESPONSE_ONLY   = 32'h00000010; // RC RDMA READ Response Only
     localparam logic [31:0] BTH_ACKNOWLEDGE          = 32'h00000011; // RC Acknowledge
     localparam logic [31:0] BTH_UD_SEND_ONLY         = 32'h00000064; // UD SEND Only: a credit list as a datagram
     localparam logic [31:0] BTH_SELECTIVE_ACKNOWLEDGE = 32'h000000d1; // Berth's own: RC Acknowledge with a SACK
@@ -475,6 +480,7 @@ package berth_regs_pkg;
     localparam logic [31:0] OP_SEND                  = 32'h00000001; // Opcode of a send, in its queue element and its completion
     localparam logic [31:0] OP_RECV                  = 32'h00000002; // Opcode of a receive, likewise
     localparam logic [31:0] OP_WRITE                 = 32'h00000003; // Opcode of an RDMA WRITE, likewise
+    localparam logic [31:0] OP_READ                  = 32'h00000004; // Opcode of an RDMA READ, likewise
     localparam logic [31:0] SEND_PUSH                = 32'h00000001; // Flag of a send's element: PUSH
     localparam logic [31:0] SEND_INLINE              = 32'h00000002; // Flag of a send's element: its data stand in it
     localparam logic [31:0] SEND_IMMEDIATE           = 32'h00000004; // Flag of a send's element: an immediate stands in front of the rest

@@ -177,6 +177,7 @@ const EXTRA: Table = &[
     ("OP_SEND", wqe::OP_SEND as u64, " Opcode of a send, in its queue element and its completion."),
     ("OP_RECV", wqe::OP_RECV as u64, " Opcode of a receive, likewise."),
     ("OP_WRITE", wqe::OP_WRITE as u64, " Opcode of an RDMA WRITE, likewise."),
+    ("OP_READ", wqe::OP_READ as u64, " Opcode of an RDMA READ, likewise."),
     ("SEND_PUSH", wqe::SEND_PUSH as u64, " Flag of a send's element: PUSH."),
     ("SEND_INLINE", wqe::SEND_INLINE as u64, " Flag of a send's element: its data stand in it."),
     (

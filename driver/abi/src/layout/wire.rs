@@ -28,6 +28,16 @@ table! {
     BTH_WRITE_ONLY = 0x0a;
     /// RC RDMA WRITE Only with Immediate; likewise the last one.
     BTH_WRITE_ONLY_IMM = 0x0b;
+    /// RC RDMA READ Request.
+    BTH_READ_REQUEST = 0x0c;
+    /// RC RDMA READ Response First.
+    BTH_READ_RESPONSE_FIRST = 0x0d;
+    /// RC RDMA READ Response Middle.
+    BTH_READ_RESPONSE_MIDDLE = 0x0e;
+    /// RC RDMA READ Response Last.
+    BTH_READ_RESPONSE_LAST = 0x0f;
+    /// RC RDMA READ Response Only.
+    BTH_READ_RESPONSE_ONLY = 0x10;
     /// RC Acknowledge.
     BTH_ACKNOWLEDGE = 0x11;
     /// UD SEND Only: a credit list as a datagram.

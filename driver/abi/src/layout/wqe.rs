@@ -17,6 +17,9 @@ pub const OP_RECV: u8 = 2;
 /// `Wqe::opcode`: RDMA WRITE (QP-3), message mode only. Where it goes stands in front of SGEs and data, as
 /// `Wqe::with_remote` puts it.
 pub const OP_WRITE: u8 = 3;
+/// `Wqe::opcode`: RDMA READ (QP-3), message mode only, without flags. The SGEs are where the answer goes; where it is read
+/// stands in front of them, as `Wqe::with_source` puts it.
+pub const OP_READ: u8 = 4;
 
 /// Send flag: PUSH (IW-6), carried as the solicited-event bit of the last packet.
 pub const SEND_PUSH: u8 = 1;
@@ -51,15 +54,15 @@ pub struct Wqe {
     pub opcode: u8,
     /// `SEND_*`; 0 for receives. Unknown flags are refused.
     pub flags: u8,
-    /// SGEs in use, 0 to `MAX_SGE`; one less with `SEND_IMMEDIATE` or `OP_WRITE`.
+    /// SGEs in use, 0 to `MAX_SGE`; one less with `SEND_IMMEDIATE`, `OP_WRITE` or `OP_READ`.
     pub num_sge: u16,
     /// Sum of the SGE lengths; must match. With `SEND_INLINE` the bytes of data.
     pub length: u32,
     /// The caller's own, returned in the completion.
     pub wr_id: u64,
-    /// Gather or scatter list; with `SEND_INLINE` the data from its first byte on. With `SEND_IMMEDIATE` or `OP_WRITE` all of
-    /// that is one place further back, and the first place has the remote address in `va`, the key in `len` and the immediate
-    /// in `reserved`, each 0 if there is none.
+    /// Gather or scatter list; with `SEND_INLINE` the data from its first byte on. With `SEND_IMMEDIATE`, `OP_WRITE` or `OP_READ`
+    /// all of that is one place further back, and the first place has the remote address in `va`, the key in `len` and the
+    /// immediate in `reserved`, each 0 if there is none.
     pub sge: [Sge; MAX_SGE],
 }
 
@@ -89,7 +92,12 @@ impl Wqe {
 
     /// Something stands in front of SGEs and data.
     pub const fn has_line(&self) -> bool {
-        self.flags & SEND_IMMEDIATE != 0 || self.opcode == OP_WRITE
+        self.flags & SEND_IMMEDIATE != 0 || self.one_sided()
+    }
+
+    /// It names memory of the peer.
+    const fn one_sided(&self) -> bool {
+        matches!(self.opcode, OP_WRITE | OP_READ)
     }
 
     /// Makes room in front of SGEs and data, if there is none yet; `None` if there are `MAX_SGE` SGEs.
@@ -116,14 +124,23 @@ impl Wqe {
     }
 
     /// Makes it an RDMA WRITE to the address `va` of the peer, under its key; `None` if there are `MAX_SGE` SGEs, or it is
-    /// one.
+    /// a WRITE or READ.
     pub fn with_remote(self, va: u64, key: u32) -> Option<Self> {
-        if self.opcode == OP_WRITE {
+        self.to_remote(OP_WRITE, va, key)
+    }
+
+    /// Likewise an RDMA READ from that address.
+    pub fn with_source(self, va: u64, key: u32) -> Option<Self> {
+        self.to_remote(OP_READ, va, key)
+    }
+
+    fn to_remote(self, opcode: u8, va: u64, key: u32) -> Option<Self> {
+        if self.one_sided() {
             return None;
         }
         let mut wqe = self.with_line()?;
         (wqe.sge[0].va, wqe.sge[0].len) = (va, key);
-        wqe.opcode = OP_WRITE;
+        wqe.opcode = opcode;
         Some(wqe)
     }
 

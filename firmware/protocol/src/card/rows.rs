@@ -85,6 +85,8 @@ impl Qp {
         self.fast_template(sh, hw);
         let window = (self.fast.window as u32).min(FAST_WINDOW);
         let mode = send::Mode {
+            // No card answers a READ yet.
+            reads: 0,
             remote: self.message as u32,
             reorder: REORDER,
             window,

@@ -64,6 +64,7 @@ impl Settings {
     pub fn word(&self) -> u32 {
         let (selective, message) = (self.selective.into(), self.message.into());
         send::Mode {
+            reads: 0,
             reorder: self.reorder,
             window: self.window,
             remote: self.remote.into(),
