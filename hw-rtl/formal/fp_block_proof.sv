@@ -49,6 +49,7 @@ module fp_block_proof #(
 
     // As in berth_fp_block.
     typedef struct packed {
+        logic          writes;
         logic [31:0]   bytes;
         logic [7:0]    pieces;
         logic [31:0]   left;

@@ -288,7 +288,7 @@ mutant berth_cmd.sv 's/evict) \&\& page_q != further;/evict);/'
 mutant berth_cmd.sv 's/ \&\& !used_q\[put_q\] \&\& / \&\& /'
 proof fp_window fp_window_proof silent=berth_fp_send.sv induction=6 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_window_proof.sv ../formal/queue_free.sv berth_fp_send.sv
-mutant berth_fp_send.sv 's/if (!real_piece || !windowed) op_q/if (!real_piece) op_q/'
+mutant berth_fp_send.sv 's/if (!real_piece || !windowed || /if (!real_piece || /'
 mutant berth_fp_send.sv 's/windowed   = flight < /windowed   = flight <= /'
 
 proof fp_arrival fp_arrival_proof silent=berth_fp_arrival.sv induction=3 frames=8 \
@@ -300,7 +300,7 @@ mutant berth_fp_arrival.sv 's/same_q  <= .*/same_q <= 0;/'
 proof fp_cut fp_cut_proof silent=berth_fp_cut.sv induction=6 frames=12 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_cut_proof.sv ../formal/queue_free.sv berth_fp_cut.sv
 mutant berth_fp_cut.sv 's/ \&\& ((credit \&\& (message || size != 32.d0)) || alone);/;/'
-mutant berth_fp_cut.sv 's/needs  = !e_write || e_imm;/needs = !e_write;/'
+mutant berth_fp_cut.sv 's/needs  = !one || e_imm;/needs = !one;/'
 mutant berth_fp_cut.sv 's/next_in != next_out \&\& !late_q;/next_in != next_out;/'
 mutant berth_fp_cut.sv 's/kept     = .*/kept     = next_in - give_n;/'
 proof fp_builder fp_builder_proof silent=berth_fp_builder.sv induction=3 frames=14 \

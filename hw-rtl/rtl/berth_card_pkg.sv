@@ -296,6 +296,7 @@ package berth_card_pkg;
         logic ack_taken;         // an acknowledgement came that may be ...
         logic bad_ack;           // ... or cannot be
         logic list_taken;
+        logic bad_answer;        // data of a READ came that cannot be
         logic list_again;        // a list came that was there
         logic refused;           // a list was refused
         logic credit;            // a credit of a list was taken
@@ -326,6 +327,13 @@ package berth_card_pkg;
         logic         has_sack;
         logic [127:0] sack;      // bit i: the packet i + 1 behind `psn` has come
     } ack_t;
+
+    // A packet of a READ's answer came.
+    typedef struct packed {
+        logic [23:0]  psn;
+        logic [12:0]  len;       // of the payload
+        logic [17:0]  payload, frame;    // their places
+    } answer_t;
 
     // A list that came: a beat with `first_beat`, then one with each size.
     typedef struct packed {
@@ -508,6 +516,8 @@ package berth_card_pkg;
         logic [31:0] offset;            // in them
         logic        write;             // instead: to `va`
         logic [63:0] va;
+        logic        answer;            // of a READ: the transmit half is told of its end ...
+        logic        more;              // ... which is that of a later part of it, the next one here
     } placement_t;
 
     // A receive that is parsed.
@@ -589,6 +599,7 @@ package berth_card_pkg;
         logic           has_imm;        // ... and the process's immediate
         logic [31:0]    imm;
         logic           write;          // RDMA WRITE: its bytes go to ...
+        logic           read;           // ... or RDMA READ: they come from ...
         logic [63:0]    va;             // ... this address of the peer ...
         logic [31:0]    key;            // ... under this key
         logic [63:0]    wr_id;
@@ -608,18 +619,20 @@ package berth_card_pkg;
     localparam logic [1:0] PIECE_BAD      = 2'd3;   // one that is malformed
     typedef struct packed {
         logic [1:0]  kind;              // PIECE_*
+        logic        read;              // of a READ: its bytes are asked for
         logic        inlined;
         logic        push;
         logic        ends;              // it is the last of its element
         logic [5:0]  place;             // in its element, if it is inline
         logic [15:0] elem;
-        logic [7:0]  credit;            // low byte of its number; 0 of a WRITE
+        logic [7:0]  credit;            // low byte of its number; 0 of a WRITE or READ
         logic [31:0] sum;               // bytes up to its end
         logic [31:0] len;
     } piece_t;
 
-    // A block of memory that packets are sent from.
+    // A block of memory that packets are sent from, or answers written to.
     typedef struct packed {
+        logic             write;
         logic [7:0]       ctx;
         logic [31:0]      at;           // in the context
         logic [20:0]      len;
@@ -647,8 +660,19 @@ package berth_card_pkg;
         logic [12:0]      len;
     } where_t;
 
+    // What a packet asks for, and where it goes.
+    typedef struct packed {
+        logic        read;              // it does
+        logic [12:0] len;
+        logic [3:0]  parts;             // blocks that it lies in ...
+        logic [4:0]  block;             // ... the first of them ...
+        logic [20:0] at;                // ... its first byte in that ...
+        logic [12:0] first;             // ... and bytes there
+    } asked_t;
+
     // A packet is to be framed; its parts.
     typedef struct packed {
+        logic              read;        // a READ's: it asks for `len` bytes, and has none
         logic [6:0]        tag;         // of its place in the transmit RAM
         logic [23:0]       psn;
         logic [3:0]        flags;       // {acknowledge, PUSH, last, first}
@@ -696,6 +720,7 @@ package berth_card_pkg;
     typedef struct packed {
         logic [23:0] una;               // oldest PSN that is not
         logic        hold, halt;        // nothing new may be sent
+        logic [7:0]  reads;             // packets of READs before it
     } acked_t;
 
     // A packet that lies in several blocks needs this one, however many there are.
@@ -711,12 +736,13 @@ package berth_card_pkg;
         logic [7:0] state;              // BLOCK_*
     } mark_t;
 
-    // A lost packet is to be prepared; it has left again.
+    // A lost packet is to be prepared; it leaves again. Or one leaves for the first time that waits for an answer of its own.
     typedef struct packed {
         logic [23:0] psn;
         logic [1:0]  place;
     } lost_t;
     typedef struct packed {
+        logic        asks;              // the latter
         logic [23:0] psn;
         logic [23:0] next;              // PSN of the next new packet then
     } again_t;

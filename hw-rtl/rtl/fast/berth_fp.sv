@@ -134,7 +134,11 @@ module berth_fp #(
 
     // ---- the halves --------------------------------------------------------------------------
     logic          ack_valid, ack_ready, lst_valid, lst_ready, lst_over;
-    logic [QW-1:0] ack_q, lst_q, afr_q, lfr_q;
+    logic [QW-1:0] ack_q, lst_q, afr_q, lfr_q, ans_q, put_q;
+    logic          ans_valid, ans_ready, ans_free_valid, put_valid, put_ready, answered_valid, answered_err;
+    logic [17:0]   ans_free_place;
+    berth_card_pkg::answer_t    ans;
+    berth_card_pkg::placement_t put;
     berth_card_pkg::ack_t       ack, afr;
     berth_card_pkg::list_beat_t lst;
     berth_card_pkg::list_out_t  lfr;
@@ -159,8 +163,10 @@ module berth_fp #(
         .fs_valid(fs_valid), .fs_ready(fs_ready), .fs(fs), .fl_valid(fl_valid), .fl_tag(fl_tag),
         .fcq_valid(fcq_valid[0]), .fcq_ready(fcq_ready[0]), .fcq(fcq.tx), .ack_valid(ack_valid), .ack_ready(ack_ready),
         .ack_q(ack_q), .ack(ack), .lst_valid(lst_valid), .lst_ready(lst_ready), .lst_over(lst_over), .lst_q(lst_q),
-        .lst(lst), .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr(afr), .lfr_valid(lfr_valid),
-        .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr(lfr), .hurry(hurry), .swept(swept[0]), .swept_on(swept_on[0]),
+        .lst(lst), .ans_valid(ans_valid), .ans_ready(ans_ready), .ans_q(ans_q), .ans(ans),
+        .ans_free_valid(ans_free_valid), .ans_free_place(ans_free_place), .put_valid(put_valid), .put_ready(put_ready),
+        .put_q(put_q), .put(put), .placed_valid(answered_valid), .placed_err(answered_err), .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr(afr),
+        .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr(lfr), .hurry(hurry), .swept(swept[0]), .swept_on(swept_on[0]),
         .swept_at(swept_at[31:0]), .ev(t_ev)
     );
 
@@ -176,6 +182,9 @@ module berth_fp #(
         .store(store), .stored_valid(stored_valid), .stored(stored), .fcq_valid(fcq_valid[1]),
         .fcq_ready(fcq_ready[1]), .fcq(fcq.rx), .ack_valid(ack_valid), .ack_ready(ack_ready), .ack_q(ack_q), .ack(ack),
         .lst_valid(lst_valid), .lst_ready(lst_ready), .lst_over(lst_over), .lst_q(lst_q), .lst(lst),
+        .ans_valid(ans_valid), .ans_ready(ans_ready), .ans_q(ans_q), .ans(ans), .ans_free_valid(ans_free_valid),
+        .ans_free_place(ans_free_place), .put_valid(put_valid), .put_ready(put_ready), .put_q(put_q), .put(put),
+        .answered_valid(answered_valid), .answered_err(answered_err),
         .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr(afr), .lfr_valid(lfr_valid),
         .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr(lfr), .ev(r_ev), .hurry(hurry), .swept(swept[1]),
         .swept_on(swept_on[1]), .swept_at(swept_at[63:32]), .trace_valid(trace_valid), .trace_word(trace_word),
@@ -186,7 +195,7 @@ module berth_fp #(
     logic active, rests;
     assign active = r_busy || fdb_valid || rf_valid || fc_req || load_valid || loaded_valid || qr_valid != 2'd0
                     || qc_valid != 2'd0 || fcq_valid != 2'd0 || xa_valid != 2'd0 || x_valid != 2'd0 || hw_valid
-                    || fs_valid || fl_valid || ack_valid || lst_valid || afr_valid || lfr_valid || fe_busy;
+                    || fs_valid || fl_valid || ack_valid || ans_valid || put_valid || lst_valid || afr_valid || lfr_valid || fe_busy;
     assign busy   = active || !rests || fe_valid;
     berth_fp_wake #(.QPS(QPS)) wake (
         .clk(clk), .rst(rst), .now(now), .active(active), .hurry(hurry), .swept(swept), .swept_on(swept_on),
@@ -208,7 +217,7 @@ module berth_fp #(
     assign fp_amounts.slots          = 16'(fdb_valid && fdb_ready && fdb.pushed);
     assign fp_amounts.bad_wqe        = 16'(r_ev.bad_wqe) + 16'(t_ev.bad_wqe);
     assign fp_amounts.acks_taken     = 16'(t_ev.ack_taken);
-    assign fp_amounts.bad_acks       = 16'(t_ev.bad_ack);
+    assign fp_amounts.bad_acks       = 16'(t_ev.bad_ack) + 16'(t_ev.bad_answer);
     assign fp_amounts.list_repeats   = 16'(t_ev.list_again);
     assign fp_amounts.page_strays    = 16'(t_ev.stray) + 16'(r_ev.stray);
     assign fp_amounts.credits_posted = 16'(r_ev.posted);

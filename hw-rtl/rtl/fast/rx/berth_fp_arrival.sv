@@ -505,6 +505,8 @@ module berth_fp_arrival #(
   assign place.sges    = ring_sges;
   assign place.offset  = p_q.write ? '0 : state_q == SETTLE ? offset_q : offset[31:0];
   assign place.write   = p_q.write;
+  assign place.answer  = 1'b0;
+  assign place.more    = 1'b0;
   assign place.va      = p_q.va + 64'(state_q == SETTLE ? offset_q : offset[31:0]);
   assign over_valid    = want_over && go;
   assign over.qpn      = 16'(q_q);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Frames from the MAC, by what they are for: good SENDs and WRITEs of a connected fast QP go on to arrival, good ACKs and
-// credit lists to the transmit half, all others to the core, which judges them itself. WRITEs are those between Berth cards,
-// each with the RETH of the whole message.
+// Frames from the MAC, by what they are for: good SENDs and WRITEs of a connected fast QP go on to arrival, good ACKs,
+// answers to READs and credit lists to the transmit half, all others to the core, which judges them itself. WRITEs and answers are those between Berth
+// cards, each WRITE with the RETH of the whole message.
 //
 // Two stages, one frame per cycle: fields and the row of the QP; judgement. A frame waits only for its own way out.
 module berth_fp_frame_in #(
@@ -40,6 +40,11 @@ module berth_fp_frame_in #(
     output berth_card_pkg::ack_t     ack,
     output logic                     in_free_valid,
     output logic [17:0]              in_free_place,
+    // Answers to READs.
+    output logic                     ans_valid,
+    input  logic                     ans_ready,
+    output logic [QW-1:0]            ans_q,
+    output berth_card_pkg::answer_t  ans,
     // Credit lists.
     output logic                     list_valid,
     input  logic                     list_ready,
@@ -62,7 +67,11 @@ module berth_fp_frame_in #(
   localparam logic [7:0] SEND_ONLY_IMM = berth_regs_pkg::BTH_SEND_ONLY_IMM[7:0];
   localparam logic [7:0] WRITE_ONLY = berth_regs_pkg::BTH_WRITE_ONLY[7:0];
   localparam logic [7:0] WRITE_ONLY_IMM = berth_regs_pkg::BTH_WRITE_ONLY_IMM[7:0];
+  localparam logic [7:0] READ_RESPONSE_FIRST = berth_regs_pkg::BTH_READ_RESPONSE_FIRST[7:0];
+  localparam logic [7:0] READ_RESPONSE_MIDDLE = berth_regs_pkg::BTH_READ_RESPONSE_MIDDLE[7:0];
+  localparam logic [7:0] READ_RESPONSE_ONLY = berth_regs_pkg::BTH_READ_RESPONSE_ONLY[7:0];
   localparam int unsigned RETH_BYTES = 16;
+  localparam int unsigned AETH_BYTES = 4;
   localparam logic [7:0] ACKNOWLEDGE = berth_regs_pkg::BTH_ACKNOWLEDGE[7:0];
   localparam logic [7:0] SELECTIVE_ACKNOWLEDGE = berth_regs_pkg::BTH_SELECTIVE_ACKNOWLEDGE[7:0];
   localparam logic [7:0] UD_SEND_ONLY = berth_regs_pkg::BTH_UD_SEND_ONLY[7:0];
@@ -83,7 +92,7 @@ module berth_fp_frame_in #(
   endfunction
 
   // ---- 1: fields that need no row -------------------------------------------------------
-  logic roce, a_list, send, write, an_ack;
+  logic roce, a_list, send, write, an_ack, answer;
   logic [7:0] opcode;
   logic [15:0] ip_len;
   logic [19:0] sum;
@@ -93,6 +102,7 @@ module berth_fp_frame_in #(
   assign send   = opcode <= SEND_ONLY_IMM;
   assign write  = opcode == WRITE_ONLY || opcode == WRITE_ONLY_IMM;
   assign an_ack = opcode == ACKNOWLEDGE || opcode == SELECTIVE_ACKNOWLEDGE;
+  assign answer = opcode >= READ_RESPONSE_FIRST && opcode <= READ_RESPONSE_ONLY;
   assign a_list = opcode == UD_SEND_ONLY;
   // A list's QP is named by its record.
   assign qpn    = a_list ? {8'd0, rf_hdr[8*AT_RECORD+16+:16]} : {b8(rf_hdr, 47), b16(rf_hdr, 48)};
@@ -107,7 +117,7 @@ module berth_fp_frame_in #(
         && (qpn < 24'(QPS)) && (!a_list || {b8(rf_hdr, 47), b16(rf_hdr, 48)} == 24'(berth_regs_pkg::CONTROL_QPN));
   end
 
-  logic v1_q, roce_q, send_q, write_q, ack_q1, list_q1, imm_q, step;
+  logic v1_q, roce_q, send_q, write_q, ack_q1, answer_q1, list_q1, imm_q, step;
   logic [QW-1:0] q_q;
   berth_card_pkg::frame_t frame_q;
   logic [8*96-1:0] h_q;
@@ -135,6 +145,7 @@ module berth_fp_frame_in #(
       send_q  <= send;
       write_q <= write;
       ack_q1  <= an_ack;
+      answer_q1 <= answer;
       list_q1 <= a_list;
       imm_q   <= opcode == SEND_LAST_IMM || opcode == SEND_ONLY_IMM || opcode == WRITE_ONLY_IMM;
       q_q     <= qpn[QW-1:0];
@@ -145,7 +156,7 @@ module berth_fp_frame_in #(
   end
 
   // ---- 2: judgement ----------------------------------------------------------------------
-  logic mine, is_send, is_ack, is_list;
+  logic mine, is_send, is_ack, is_answer, is_list;
   logic [1:0] pad;
   logic [12:0] ext, body;     // extended headers; what follows them, without padding
   logic [7:0] op;
@@ -159,7 +170,7 @@ module berth_fp_frame_in #(
     ext  = '0;
     if (send_q || write_q)
       ext = 13'(write_q ? RETH_BYTES : 0) + 13'(imm_q ? 4 : 0) + 13'(peer.selective ? PLACEMENT_BYTES : 0);
-    if (ack_q1) ext = 13'd4;
+    if (ack_q1 || (answer_q1 && op != READ_RESPONSE_MIDDLE)) ext = 13'(AETH_BYTES);
     if (list_q1) ext = 13'd8;
     body    = frame_q.len - LEAST - ext - 13'(pad);
     // what a frame carries is a multiple of 4 bytes, with its padding
@@ -168,6 +179,7 @@ module berth_fp_frame_in #(
            && (!peer.selective || placement[8]);
     is_ack  = mine && ack_q1 && pad == '0
            && (op == ACKNOWLEDGE ? body == '0 : peer.selective && body == 13'(SACK_BYTES));
+    is_answer = mine && answer_q1 && peer.selective;
     words   = {8'd0, h_q[8*(AT_RECORD+1)+:8]};
     is_list = mine && list_q1 && h_q[8*AT_RECORD+:8] == REC_LIST && pad == '0 && words >= 16'd4
            && words <= 16'd67 && body == {words[10:0], 2'b00} && h_q[8*(AT_RECORD+4)+:32] == peer.epoch
@@ -215,14 +227,20 @@ module berth_fp_frame_in #(
   assign ack.sack     = {b32(h_q, AT_EXT + 4), b32(h_q, AT_EXT + 8), b32(h_q, AT_EXT + 12), b32(h_q, AT_EXT + 16)};
   assign in_free_valid = ack_valid && ack_ready;
   assign in_free_place = frame_q.place;
+  assign ans_valid    = v1_q && is_answer;
+  assign ans_q        = q_q;
+  assign ans.psn      = {b8(h_q, 51), b16(h_q, 52)};
+  assign ans.len      = body;
+  assign ans.payload  = frame_q.place + 18'(AT_EXT) + 18'(ext);
+  assign ans.frame    = frame_q.place;
   assign list_valid   = v1_q && is_list;
   assign list_q       = q_q;
   assign list.first   = h_q[8*(AT_RECORD+8)+:32];
   assign list.n       = 7'(words - 16'd3);
   assign list.frame   = frame_q.place;
-  assign cf_valid     = v1_q && !is_send && !is_ack && !is_list;
+  assign cf_valid     = v1_q && !is_send && !is_ack && !is_answer && !is_list;
   assign cf           = frame_q;
-  assign step         = (item_valid && item_ready) || in_free_valid || (list_valid && list_ready) || (cf_valid && cf_ready);
+  assign step         = (item_valid && item_ready) || in_free_valid || (ans_valid && ans_ready) || (list_valid && list_ready) || (cf_valid && cf_ready);
 
   assign parse_passed       = !v1_q || step;
 
@@ -243,7 +261,7 @@ module berth_fp_frame_in #(
 
   // A frame has one way out.
   always_ff @(posedge clk)
-    if (!rst && v1_q) assert (32'(item_valid) + 32'(ack_valid) + 32'(list_valid) + 32'(cf_valid) == 1);
+    if (!rst && v1_q) assert (32'(item_valid) + 32'(ack_valid) + 32'(ans_valid) + 32'(list_valid) + 32'(cf_valid) == 1);
 
   wire unused = &{1'b0, h_q};
 endmodule

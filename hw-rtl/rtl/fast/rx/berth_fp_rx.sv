@@ -85,6 +85,19 @@ module berth_fp_rx #(
     input  logic                          ack_ready,
     output logic [QW-1:0]                 ack_q,
     output berth_card_pkg::ack_t          ack,
+    // Answers to READs that came; frames of those that are dropped; their payloads; the oldest one is in place, or has failed.
+    output logic                          ans_valid,
+    input  logic                          ans_ready,
+    output logic [QW-1:0]                 ans_q,
+    output berth_card_pkg::answer_t       ans,
+    input  logic                          ans_free_valid,
+    input  logic [17:0]                   ans_free_place,
+    input  logic                          put_valid,
+    output logic                          put_ready,
+    input  logic [QW-1:0]                 put_q,
+    input  berth_card_pkg::placement_t    put,
+    output logic                          answered_valid,
+    output logic                          answered_err,
     output logic                          lst_valid,
     input  logic                          lst_ready,
     input  logic                          lst_over,      // with a size: no more of the list are wanted
@@ -402,6 +415,10 @@ module berth_fp_rx #(
       .ack,
       .in_free_valid,
       .in_free_place,
+      .ans_valid,
+      .ans_ready,
+      .ans_q,
+      .ans,
       .list_valid,
       .list_ready,
       .list_q,
@@ -664,16 +681,27 @@ module berth_fp_rx #(
       .done_sge
   );
 
+  // Payloads of requests and of answers take turns; the parts of an answer stay together.
+  logic pick_put, put_mid_q, put_turn_q, scatter_ready;
+  assign pick_put    = put_mid_q || (put_valid && put_turn_q);
+  assign place_ready = scatter_ready && !pick_put;
+  assign put_ready   = scatter_ready && pick_put;
+  always_ff @(posedge clk) begin
+    if (put_valid && put_ready) put_mid_q <= put.more;
+    if (scatter_ready) put_turn_q <= !pick_put;
+    if (rst) put_mid_q <= 1'b0;
+  end
+  assign answered_err = placed_err;
   berth_fp_scatter #(
       .QPS(QPS)
   ) scatter (
       .clk,
       .rst,
       .busy(pl_busy),
-      .place_valid,
-      .place_ready,
-      .place_q,
-      .place,
+      .place_valid(pick_put ? put_valid : place_valid),
+      .place_ready(scatter_ready),
+      .place_q(pick_put ? put_q : place_q),
+      .place(pick_put ? put : place),
       .place_re,
       .place_at,
       .place_sge,
@@ -687,6 +715,7 @@ module berth_fp_rx #(
       .placed_q,
       .placed_psn,
       .placed_err,
+      .answered_valid,
       .pl_free_valid,
       .pl_free_place,
       .fence(fence_go),
@@ -968,12 +997,12 @@ module berth_fp_rx #(
   end
 
   // ---- frames that are free again ----------------------------------------------------------------
-  // There are at most 16 frames, so that none of the four queues can be full.
-  logic [3:0] free_valid, free_pop, free_room, free_set;
-  logic [4*18-1:0] free_place, free_in;
-  assign free_set = {ls_pop, in_free_valid, ar_free_valid, pl_free_valid};
-  assign free_in  = {ls.frame, in_free_place, ar_free_place, pl_free_place};
-  for (genvar i = 0; i < 4; i++) begin : frees
+  // There are at most 16 frames, so that none of the five queues can be full.
+  logic [4:0] free_valid, free_pop, free_room, free_set;
+  logic [5*18-1:0] free_place, free_in;
+  assign free_set = {ans_free_valid, ls_pop, in_free_valid, ar_free_valid, pl_free_valid};
+  assign free_in  = {ans_free_place, ls.frame, in_free_place, ar_free_place, pl_free_place};
+  for (genvar i = 0; i < 5; i++) begin : frees
     berth_lutfifo #(
         .WIDTH(18),
         .DEPTH(16)
@@ -991,9 +1020,9 @@ module berth_fp_rx #(
   always_comb begin
     free_pop     = '0;
     rfree_addr = '0;
-    for (int unsigned i = 4; i > 0; i--)
+    for (int unsigned i = 5; i > 0; i--)
       if (free_valid[i-1]) begin
-        free_pop     = 4'(1 << (i - 1));
+        free_pop     = 5'(1 << (i - 1));
         rfree_addr = free_place[18*(i-1)+:18];
       end
   end

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Placement: cuts the payload of one packet along the scatter list of its receive into write commands, and tells
-// arrival when the last of them is done. Two clocks per range of the list that is looked at. That of a WRITE is one command.
+// arrival when the last of them is done. Two clocks per range of the list that is looked at. That of a WRITE is one command, and
+// so is each part of an answer to a READ: these are given one after the other, and what is told is the end of the last.
 module berth_fp_scatter #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
@@ -32,6 +33,7 @@ module berth_fp_scatter #(
     output logic [QW-1:0]                placed_q,
     output logic [23:0]                  placed_psn,
     output logic                         placed_err,
+    output logic                         answered_valid,     // an answer, instead: it is taken at once
     // Their frames.
     output logic                         pl_free_valid,
     output logic [17:0]                  pl_free_place,
@@ -77,7 +79,7 @@ module berth_fp_scatter #(
   assign head_pop  = begin_now;
   assign place_re    = begin_now || read_q;
   assign place_at    = begin_now ? {head_q, head.sge} : {q_q, p_q.sge};
-  assign busy      = head_valid || look_q || read_q || store_valid || fly_valid || placed_valid;
+  assign busy      = head_valid || look_q || read_q || store_valid || fly_valid || over_valid;
 
   always_ff @(posedge clk) begin
     if (store_ready) store_valid <= 1'b0;
@@ -119,23 +121,23 @@ module berth_fp_scatter #(
   end
 
   // ---- what is on its way ----------------------------------------------------------------
-  logic fly_valid, fly_last, err_q, bad;
+  logic fly_valid, fly_last, fly_answer, err_q, bad, over_valid, over_answer;
   logic [QW-1:0] fly_q;
   logic [23:0] fly_psn;
   logic [17:0] fly_frame;
   logic [TW-1:0] due_q;
   berth_lutfifo #(
-      .WIDTH(1 + QW + 24 + 18),
+      .WIDTH(2 + QW + 24 + 18),
       .DEPTH(FLYING)
   ) flying (
       .clk,
       .rst,
       .wr_valid(go && hits),
       .wr_ready(fly_room),
-      .wr_data({over, q_q, p_q.psn, p_q.frame}),
+      .wr_data({over && !p_q.more, p_q.answer, q_q, p_q.psn, p_q.frame}),
       .rd_valid(fly_valid),
       .rd_ready(stored_valid),
-      .rd_data({fly_last, fly_q, fly_psn, fly_frame})
+      .rd_data({fly_last, fly_answer, fly_q, fly_psn, fly_frame})
   );
   assign bad        = err_q || stored.status != 2'd0;
   assign pl_free_valid = stored_valid && fly_valid && fly_last;
@@ -143,18 +145,20 @@ module berth_fp_scatter #(
 
   logic room_unused;
   berth_lutfifo #(
-      .WIDTH(QW + 25),
+      .WIDTH(QW + 26),
       .DEPTH(FLYING)
   ) over_fifo (
       .clk,
       .rst,
       .wr_valid(pl_free_valid),
       .wr_ready(room_unused),
-      .wr_data({fly_q, fly_psn, bad}),
-      .rd_valid(placed_valid),
-      .rd_ready(placed_ready),
-      .rd_data({placed_q, placed_psn, placed_err})
+      .wr_data({fly_answer, fly_q, fly_psn, bad}),
+      .rd_valid(over_valid),
+      .rd_ready(over_answer || placed_ready),
+      .rd_data({over_answer, placed_q, placed_psn, placed_err})
   );
+  assign placed_valid   = over_valid && !over_answer;
+  assign answered_valid = over_valid && over_answer;
 
   always_ff @(posedge clk) begin
     if (stored_valid) begin

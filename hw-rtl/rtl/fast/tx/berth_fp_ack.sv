@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The sender's window (berth_protocol::rc::Window): acknowledgements that came, packets that are lost, time-outs.
 //
-// Per QP four bitmaps of 2^WB bits, of which bit 0 is the oldest unacknowledged PSN (a SACK has the first 128 behind its PSN): done, lost, fixing (given to the block engine and
-// not yet sent again), marked (sent again; its mark says how far behind it the next new PSN was then). A packet is
+// Per QP bitmaps of 2^WB bits, of which bit 0 is the oldest unacknowledged PSN (a SACK has the first 128 behind its PSN): done, lost, fixing (given to the block engine and
+// not yet sent again), answers (waits for an answer of its own: a packet of a READ), marked (sent again; its mark says how far behind it the next new PSN was then). A packet is
 // lost when `reorder` packets that left later are known to have arrived, or any one when nothing new is left
 // to send. Without selective repeat a NAK loses everything, and nothing new goes before that has gone again.
+//
+// No acknowledgement and no SACK is about packets that wait for answers. The answer for one acknowledges what lies before it,
+// but other such packets. One of these is lost likewise, but by what is known to have been answered: that is all up to the PSN
+// of the last acknowledgement or answer (`heard`), whether the answers have come or not. Which packets wait for answers is told
+// by SEND, before an acknowledgement of them can come. If the oldest packet is one, all of them go again in place of a probe.
 //
 // The effect of an acknowledgement on packets that were sent once is decided for all of them at once; resent packets
 // are looked at one by one, at most LOOKS of them in one operation. The rest is work of the QP that goes on behind
@@ -65,6 +70,15 @@ module berth_fp_ack #(
     output logic                         ack_ready,
     input  logic [$clog2(QPS)-1:0]       ack_q,
     input  berth_card_pkg::ack_t         ack,
+    // the answer for a packet in the window has come, and is being written; it is in place
+    input  logic                         came_valid,
+    output logic                         came_ready,
+    input  logic [$clog2(QPS)-1:0]       came_q,
+    input  logic [23:0]                  came_psn,
+    input  logic                         took_valid,
+    output logic                         took_ready,
+    input  logic [$clog2(QPS)-1:0]       took_q,
+    input  logic [23:0]                  took_psn,
 
     // sent so far; pieces that are cut
     input  logic                         sent_we,
@@ -76,7 +90,8 @@ module berth_fp_ack #(
     // a packet leaves for the first time
     input  logic                         log_we,
     input  logic [$clog2(QPS)-1:0]       log_q,
-    // a lost packet has left again; a packet could not be read; a place for lost ones is free
+    // a lost packet leaves again, or one leaves that waits for an answer; a packet could not be read, or its answer not be
+    // written; a place for lost ones is free
     input  logic                         again_valid,
     output logic                         again_ready,
     input  logic [$clog2(QPS)-1:0]       again_q,
@@ -117,12 +132,12 @@ module berth_fp_ack #(
     localparam int unsigned W      = 1 << WB;
     localparam int          SACK   = WB < 7 ? 1 << WB : 128;   // bits of a SACK that matter
     localparam int unsigned TW     = 20;     // bits of a time that is measured: 2^26 clocks
-    localparam int unsigned RW     = 24 + 5*W + PLACES + LR + 1 + 1 + 1 + 32 + 4 + WB + 1 + 2*(WB + TW + 1) + 4 + 2*TW;
+    localparam int unsigned RW     = 24 + 6*W + 16 + PLACES + LR + 1 + 1 + 1 + 32 + 4 + WB + 1 + 2*(WB + TW + 1) + 4 + 2*TW;
     localparam logic [3:0]  LOOKS  = 4'd8;
 
     typedef enum logic [4:0] {IDLE, ROWS, ALIGN, AGE, APPLY, SLIDE, LOSE, LOOK, ONCE, HUNT, MARK, GIVE, STORE,
                               WEIGH, PROVE, DUE, DECIDE} op_t;
-    typedef enum logic [2:0] {ACK, AGAIN, FAIL, PLACE, WORK, COMMAND, SWEEP, INIT} kind_t;
+    typedef enum logic [3:0] {ACK, CAME, TOOK, AGAIN, ASKS, FAIL, PLACE, WORK, COMMAND, SWEEP, INIT} kind_t;
     op_t           op_q;
     kind_t         kind_q;
     logic [QW-1:0] q_q, q;
@@ -132,7 +147,8 @@ module berth_fp_ack #(
     logic [QW-1:0] work_q, sweep_q;
     logic          sweep_due_q, sweep_go;
     logic [5:0]    tick_q;
-    logic          pick_init, pick_sweep, pick_again, pick_fail, pick_place, pick_cmd, pick_ack, pick_work, idle;
+    logic          pick_init, pick_sweep, pick_again, pick_fail, pick_place, pick_cmd, pick_came, pick_ack,
+                   pick_took, pick_work, idle;
     berth_fp_ready #(.QPS(QPS), .SETS(1)) work (.clk(clk), .rst(rst), .set(more), .set_q(q_q),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     assign idle       = op_q == IDLE;
@@ -143,22 +159,29 @@ module berth_fp_ack #(
     assign pick_fail  = idle && !init_valid && !sweep_go && !again_valid && fail_valid;
     assign pick_place = idle && !init_valid && !sweep_go && !again_valid && !fail_valid && place_valid;
     assign pick_cmd   = idle && !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && cmd_valid;
+    assign pick_came  = idle && !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && !cmd_valid && came_valid;
+    // Answers, acknowledgements and work take turns.
+    assign pick_took  = idle && !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && !cmd_valid
+                        && !came_valid && took_valid && !((ack_valid || work_valid) && kind_q == TOOK) && !(work_valid && kind_q == ACK);
     assign pick_ack   = idle && !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && !cmd_valid
-                        && ack_valid && !(work_valid && kind_q == ACK);
+                        && !came_valid && !pick_took && ack_valid && !(work_valid && kind_q == ACK);
     assign pick_work  = idle && !init_any && !sweep_go && !again_valid && !fail_valid && !place_valid && !cmd_valid
-                        && !pick_ack && work_valid;
+                        && !came_valid && !pick_took && !pick_ack && work_valid;
     assign again_ready = pick_again;
     assign fail_ready  = pick_fail;
     assign place_ready = pick_place;
     assign cmd_ready   = pick_cmd;
     assign ack_ready   = pick_ack;
+    assign came_ready  = pick_came;
+    assign took_ready  = pick_took;
     assign work_pop    = pick_work;
     assign q = pick_init ? init_q : pick_sweep ? sweep_q : pick_again ? again_q : pick_fail ? fail_q
-             : pick_place ? place_q : pick_cmd ? cmd_q : pick_ack ? ack_q : work_q;
+             : pick_place ? place_q : pick_cmd ? cmd_q : pick_came ? came_q : pick_took ? took_q : pick_ack ? ack_q : work_q;
 
     // ---- rows --------------------------------------------------------------------------
     logic [23:0]       m_una, next, psn_cfg;
-    logic [W-1:0]      m_done, m_lost, m_fixing, m_marked, m_before;
+    logic [W-1:0]      m_done, m_lost, m_fixing, m_answers, m_marked, m_before;
+    logic [7:0]        m_heard, m_reads;
     logic              m_probing, m_witness, m_timed;
     logic [WB-1:0]     m_witness_psn, m_timed_psn;
     logic [TW-1:0]     m_witness_at, m_timed_at, m_waits, m_round, left;
@@ -174,7 +197,7 @@ module berth_fp_ack #(
     logic [RW-1:0]     row_new;
     logic              store;
     berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(store), .waddr(q_q), .wdata(row_new),
-        .re(idle), .raddr(q), .rdata({m_una, m_done, m_lost, m_fixing, m_marked, m_busy, m_place,
+        .re(idle), .raddr(q), .rdata({m_una, m_done, m_lost, m_fixing, m_answers, m_heard, m_reads, m_marked, m_busy, m_place,
                                       m_halt, m_armed, m_told, m_stamp,
                                       m_hunting, m_anew, m_idle, m_idled, m_from,
                                       m_before, m_probing, m_witness, m_witness_psn, m_witness_at,
@@ -195,7 +218,8 @@ module berth_fp_ack #(
         .wdata(cfg.data[23:0]), .re(idle), .raddr(q), .rdata(psn_cfg));
 
     logic [23:0]       una_q, psn_q, next_q, out_q;
-    logic [W-1:0]      done_q, lost_q_, fixing_q, marked_q, before_q, open_q, seen_at_q;
+    logic [W-1:0]      done_q, lost_q_, fixing_q, answers_q, marked_q, before_q, open_q, seen_at_q;
+    logic [7:0]        heard_q, reads_q; // packets up to the newest one that is known to be answered; answers before `una`
     logic [PLACES-1:0] busy_q;
     logic [LR-1:0]     place_q_, freed_q;
     logic              halt_q, armed_q, told_q, has_sack_q, lose_q, seen_q, hunt_q;
@@ -214,9 +238,9 @@ module berth_fp_ack #(
     // that was before it), its place.
     logic              witness_q, timed_q;
     logic [WB-1:0]     witness_psn_q, timed_psn_q, witness_place_q, timed_place_q;
-    logic [TW-1:0]     witness_at_q, timed_at_q, took_q, round_q_, waits_q;
+    logic [TW-1:0]     witness_at_q, timed_at_q, trip_q, round_q_, waits_q;
     logic [3:0]        probes_q;         // since the round trip was measured
-    logic              probing_q, first_q, took_valid_q, own_q, young_q, overdue_q, proved_q, same_q, tail_q;
+    logic              probing_q, first_q, trip_valid_q, own_q, young_q, overdue_q, proved_q, same_q, tail_q;
     logic [TW-1:0]     age;
     logic [23:0]       was_una_q;
 
@@ -272,7 +296,7 @@ module berth_fp_ack #(
     assign sent_out   = ones(out[23:WB] != '0, out[WB-1:0]);
     assign below_upto = ones(reached && upto[23:WB] != '0, upto[WB-1:0]);
     always_comb begin
-        if (op_q != APPLY || kind_q != ACK || bad) told = NOTHING;
+        if (op_q != APPLY || !(kind_q == ACK || kind_q == TOOK) || bad) told = NOTHING;
         else if (reached) told = has_sack ? ALSO_SEEN : BELOW;
         else told = has_sack ? ONLY_SEEN : NOTHING;
         case (told)
@@ -281,8 +305,14 @@ module berth_fp_ack #(
             ONLY_SEEN: told_bits = below_upto & seen_at_q;
             default:   told_bits = '0;
         endcase
-        news = told_bits & sent_out & ~done_q;
+        news = ((told_bits & ~answers_q) | (told == NOTHING || kind_q != TOOK ? '0 : one)) & sent_out & ~done_q;
     end
+
+    // What has been answered is known up to there.
+    logic [7:0]   heard;
+    logic         hears;
+    assign heard = upto[7:0] + {7'd0, kind_q == TOOK};
+    assign hears = op_q == APPLY && (kind_q == ACK || kind_q == TOOK) && !bad && reached && heard > heard_q;
 
     // ---- the window slides -----------------------------------------------------------------
     logic [1:0]   hop;                   // 16, 4 or 1 places, or none
@@ -294,6 +324,12 @@ module berth_fp_ack #(
         else {hop, step, slid} = {1'b0, done_q[0], 4'd0, done_q[0], !(done_q[0] && done_q[1])};
         if (op_q != SLIDE) hop = 2'd0;
     end
+    // Packets of READs among those that it slides over.
+    logic [4:0]   slid_reads;
+    always_comb begin
+        slid_reads = '0;
+        for (int i = 0; i < 16; i++) slid_reads = slid_reads + {4'd0, 5'(i) < step && answers_q[i]};
+    end
     function automatic logic [W-1:0] down(input logic [W-1:0] bits, input logic [1:0] by);
         down = by[1] ? by[0] ? bits >> 16 : bits >> 4 : by[0] ? bits >> 1 : bits;
     endfunction
@@ -302,7 +338,8 @@ module berth_fp_ack #(
     logic [7:0]   newest, newest_q;      // less than W packets are under way
     logic [W-1:0] settled, sure;
     logic         nothing_new, all_new_q, any_done, unused_any;
-    logic [WB-1:0] newest_at, sure_q;
+    logic [WB-1:0] newest_at, sure_q, sure_heard_q;
+    logic         all_heard_q, answer_q; // nothing is left to be heard of; the packet looked at waits for an answer
     berth_fp_first #(.N(W), .HIGHEST(1'b1)) newest_done (.bits(done_q), .any(any_done), .at(newest_at));
     assign newest  = any_done ? 8'(newest_at) + 8'd1 : 8'd0;
     assign settled = done_q | lost_q_ | fixing_q;
@@ -311,7 +348,7 @@ module berth_fp_ack #(
     assign idle_ack = (bad || flight == 24'd0 || (!has_sack && (old || upto == 24'd0))) && !(in_window && (is_nak || is_rnr))
                       && !(is_ack && selective && nothing_new && !idled_q);
     // Places that may be overtaken: there, packets that were sent once are.
-    assign sure    = ones(1'b0, sure_q);
+    assign sure    = (ones(1'b0, sure_q) & ~answers_q) | (ones(1'b0, sure_heard_q) & answers_q);
     logic [WB-1:0] first_at, first_at_q, at; // places in the window: the lowest of the bits looked at; of a packet
     logic         looked_q;                // GIVE: it is found
     logic [W-1:0] one;                     // its bit; a packet's in APPLY, none if it is not in the window
@@ -320,11 +357,11 @@ module berth_fp_ack #(
     assign flying = psn_q - una_q < flight;
     assign one = op_q != APPLY ? W'(1) << first_at_q : flying ? W'(1) << at : '0;
     logic [7:0] mark;
-    logic [9:0] marked_at;
+    logic [9:0] marked_at, seen;
     logic       overtaken;
     assign marked_at = 10'(first_at_q) + {2'd0, mark};
-    assign overtaken = {2'd0, newest_q} >= marked_at + {6'd0, reorder}
-                       || (all_new_q && {2'd0, newest_q} > marked_at);
+    assign seen      = {2'd0, answer_q ? heard_q : newest_q};
+    assign overtaken = seen >= marked_at + {6'd0, reorder} || ((answer_q ? all_heard_q : all_new_q) && seen > marked_at);
     assign at        = psn_q[WB-1:0] - una_q[WB-1:0];
 
     logic         mark_we;
@@ -348,7 +385,8 @@ module berth_fp_ack #(
     assign proved = first_q && witness_q && done_q[witness_place_q];
     assign past   = una_q - psn_q - 24'd1;
     assign known  = 24'd128 - past;
-    assign proven = before_q & ones(known_q[WB], known_q[WB-1:0]) & ~settled;
+    // An answer tells only of others: they come in the order of their packets.
+    assign proven = before_q & ~settled & (kind_q != TOOK ? ones(known_q[WB], known_q[WB-1:0]) & ~answers_q : same_q ? answers_q : '0);
 
     // ---- time-outs and probes ----------------------------------------------------------------
     logic [QPS-1:0] started_q;           // rows that mean something
@@ -364,7 +402,7 @@ module berth_fp_ack #(
     // Short enough that its end is seen before the time's bits wrap round.
     assign may_probe = may_probe_q && span_q[TW+15:TW-1] == '0 && span_q[31:0] < limit_q;
     assign probe    = op_q == DECIDE && may_probe && {16'd0, waited} >= span_q;
-    assign shorter  = round_q_ - took_q;
+    assign shorter  = round_q_ - trip_q;
     assign swept    = op_q == STORE && kind_q == SWEEP;
     assign swept_on = runs || probe_on_q;
     assign time_out_at = stamp_q + limit_q;
@@ -378,7 +416,7 @@ module berth_fp_ack #(
     assign hold     = !selective && (lost_q_ | fixing_q) != '0;
     assign can_give = alive && lost_q_ != '0 && !busy_q[place_q_] && !halt_q;
     assign store    = op_q == STORE && (kind_q != SWEEP || alive);
-    assign row_new  = {una_q, done_q, lost_q_, fixing_q, marked_q, busy_q, place_q_, halt_q, armed_q, told_q, stamp_q,
+    assign row_new  = {una_q, done_q, lost_q_, fixing_q, answers_q, heard_q, reads_q, marked_q, busy_q, place_q_, halt_q, armed_q, told_q, stamp_q,
                        hunting_q, anew_q, idle_q, idled_q, from_q, before_q, probing_q, witness_q, witness_psn_q, witness_at_q,
                        timed_q, timed_psn_q, timed_at_q, probes_q, waits_q, round_q_};
     // The oldest one goes first: one behind those that are still to be looked at waits for them.
@@ -390,6 +428,7 @@ module berth_fp_ack #(
     assign acked_data.una  = una_q;
     assign acked_data.hold = hold;
     assign acked_data.halt = halt_q;
+    assign acked_data.reads = reads_q;
     assign lost_valid = op_q == GIVE && can_give && looked_q && in_order;
     assign lost_q     = q_q;
     assign lost_data.psn   = una_q + 24'(first_at_q);
@@ -398,7 +437,12 @@ module berth_fp_ack #(
     // ---- the bitmaps: loaded, slid, or some bits set and cleared ------------------------------
     // A packet that is lost, or given to be sent again, is not done.
     logic         again, fail, give, lose_all, lose_one, lose_probe, load;
-    logic [W-1:0] done_new, lost_new, fixing_new, marked_new, before_new, losing;
+    logic         asks, came_now, took;
+    logic [W-1:0] done_new, lost_new, fixing_new, answers_new, marked_new, before_new, losing, ask_again;
+    assign asks     = op_q == APPLY && kind_q == ASKS;
+    // It does not go again while its answer is being written.
+    assign came_now = op_q == APPLY && kind_q == CAME;
+    assign took     = op_q == APPLY && kind_q == TOOK;
     assign load     = op_q == ROWS;
     assign again    = op_q == APPLY && kind_q == AGAIN;
     assign fail     = op_q == APPLY && kind_q == FAIL;
@@ -407,20 +451,22 @@ module berth_fp_ack #(
                       || op_q == LOSE;
     assign lose_probe = probe || (op_q == APPLY && kind_q == COMMAND && cmd_op_q == CMD_AGAIN && selective);
     assign lose_one = fail || (op_q == MARK && overtaken);
-    assign losing   = (lose_all ? sent_out & ~fixing_q : lose_probe ? sent_out & ~fixing_q & (probe && tail_q ? ~(sent_out >> 1) : W'(1))
+    assign ask_again = answers_q[0] ? answers_q : probe && tail_q ? ~(sent_out >> 1) : W'(1);
+    assign losing   = (lose_all ? sent_out & ~fixing_q : lose_probe ? sent_out & ~fixing_q & ask_again
                        : op_q == PROVE ? proven : op_q == ONCE ? sure & ~marked_q & ~settled : lose_one ? one : '0)
                       & ~done_q;
     always_comb begin
         done_new   = down(load ? m_done : done_q | news, hop);
-        lost_new   = down(load ? m_lost : (lost_q_ & ~news & ~(give ? one : '0)) | losing, hop);
-        fixing_new = down(load ? m_fixing : (fixing_q & ~(again || fail ? one : '0)) | (give ? one : '0), hop);
+        lost_new   = down(load ? m_lost : (lost_q_ & ~news & ~(give || came_now ? one : '0)) | losing, hop);
+        fixing_new = down(load ? m_fixing : (fixing_q & ~(again || fail || took ? one : '0)) | (give || came_now ? one : '0), hop);
+        answers_new = down(load ? m_answers : answers_q | (asks ? one : '0), hop);
         marked_new = down(load ? m_marked : marked_q | (again ? one : '0), hop);
         before_new = down(load ? m_before : (take ? sent_out & ~settled & (nothing_new || probing_q ? '1 : marked_q)
                                                   : before_q) & ~(again ? one : '0), hop);
     end
     always_ff @(posedge clk) begin
-        {done_q, lost_q_, fixing_q, marked_q, before_q} <= {done_new, lost_new, fixing_new, marked_new, before_new};
-        if (load && kind_q == INIT) {done_q, lost_q_, fixing_q, marked_q} <= '0;
+        {done_q, lost_q_, fixing_q, answers_q, marked_q, before_q} <= {done_new, lost_new, fixing_new, answers_new, marked_new, before_new};
+        if (load && kind_q == INIT) {done_q, lost_q_, fixing_q, answers_q, marked_q} <= '0;
     end
 
     always_ff @(posedge clk) begin
@@ -431,45 +477,50 @@ module berth_fp_ack #(
         ack_fault_arg   <= {syndrome_q, psn_q};
         tick_q   <= tick_q + 6'd1;
         first_at_q <= first_at;
+        answer_q   <= answers_q[first_at];
         looked_q   <= 1'b0;
         first_q    <= 1'b0;
         // Sooner or later than a round trip an earlier copy of the witness has come.
         own_q      <= age >= round_q_ - {2'd0, round_q_[TW-1:2]}
                       && (round_q_ == '0 || {1'b0, age} < {1'b0, round_q_} + {3'd0, round_q_[TW-1:2]});
-        tail_q     <= !any_done && flight <= 24'(SACK) && probes_q == '0;
+        tail_q     <= !any_done && answers_q == '0 && flight <= 24'(SACK) && probes_q == '0;
         young_q    <= age < {2'd0, round_q_[TW-1:2]};
         overdue_q  <= {1'b0, age} >= {1'b0, round_q_} + {3'd0, round_q_[TW-1:2]};
         pto_q      <= round_q_ == '0 ? (TW+1)'(FIRST) : {round_q_, 1'b0} > (TW+1)'(PROBE) ? {round_q_, 1'b0} : (TW+1)'(PROBE);
         known_q    <= known[23] ? '0 : known >= 24'(W) ? {1'b1, {WB{1'b0}}} : {1'b0, known[WB-1:0]};
-        took_valid_q <= 1'b0;
-        if (took_valid_q) round_q_ <= round_q_ == '0 || took_q > round_q_ ? took_q
+        trip_valid_q <= 1'b0;
+        if (trip_valid_q) round_q_ <= round_q_ == '0 || trip_q > round_q_ ? trip_q
                                       : round_q_ - {3'd0, shorter[TW-1:3]} - {{TW-1{1'b0}}, shorter[2:0] != 3'd0};
         if (tick_q == 6'd0 || (tick_q[3:0] == 4'd0 && op_q == IDLE && !again_valid && !fail_valid && !place_valid && !cmd_valid
-                               && !ack_valid && !work_valid) || (hurry && !again_valid && !fail_valid && !place_valid && !cmd_valid && !ack_valid && !work_valid))
+                               && !ack_valid && !came_valid && !took_valid && !work_valid) || (hurry && !again_valid && !fail_valid && !place_valid && !cmd_valid && !ack_valid && !came_valid && !took_valid
+                                          && !work_valid))
             sweep_due_q <= 1'b1;
         case (op_q)
             IDLE: begin
                 q_q    <= q;
                 lose_q <= 1'b0;
                 hunt_q <= 1'b0;
-                psn_q  <= pick_again ? again_data.psn : pick_fail ? fail_psn : ack.psn;
+                psn_q  <= pick_again ? again_data.psn : pick_fail ? fail_psn : pick_came ? came_psn : pick_took ? took_psn : ack.psn;
                 again_next_q <= again_data.next;
                 freed_q      <= place_idx;
                 cmd_op_q     <= cmd_op;
-                {syndrome_q, has_sack_q} <= {ack.syndrome, ack.has_sack};
+                // What an answer says of packets before it is what a NAK says.
+                {syndrome_q, has_sack_q} <= pick_took ? {8'h60, 1'b0} : {ack.syndrome, ack.has_sack};
                 seen_at_q <= came;
                 shift_q <= '1;
                 if (pick_sweep) begin
                     sweep_due_q <= 1'b0;
                     sweep_q     <= sweep_q + QW'(1);
                 end
-                kind_q <= pick_init ? INIT : pick_sweep ? SWEEP : pick_again ? AGAIN : pick_fail ? FAIL
-                        : pick_place ? PLACE : pick_cmd ? COMMAND : pick_ack ? ACK : WORK;
-                if (pick_init || pick_sweep || pick_again || pick_fail || pick_place || pick_cmd || pick_ack || pick_work)
+                kind_q <= pick_init ? INIT : pick_sweep ? SWEEP : pick_again ? (again_data.asks ? ASKS : AGAIN) : pick_fail ? FAIL
+                        : pick_place ? PLACE : pick_cmd ? COMMAND : pick_came ? CAME : pick_took ? TOOK : pick_ack ? ACK : WORK;
+                if (pick_init || pick_sweep || pick_again || pick_fail || pick_place || pick_cmd || pick_came || pick_took || pick_ack || pick_work)
                     op_q <= ROWS;
             end
             ROWS: begin
                 una_q      <= m_una;
+                heard_q    <= m_heard;
+                reads_q    <= m_reads;
                 busy_q     <= m_busy;
                 place_q_   <= m_place;
                 halt_q     <= m_halt;
@@ -489,7 +540,7 @@ module berth_fp_ack #(
                 // measure the newest packet's round trip, if no other one's is being measured
                 {timed_q, timed_psn_q, timed_at_q} <= {m_timed, m_timed_psn, m_timed_at};
                 timed_place_q <= m_timed_psn - m_una[WB-1:0];
-                if (!m_timed && timeout != 32'd0 && (kind_q == ACK || kind_q == SWEEP)) begin
+                if (!m_timed && timeout != 32'd0 && (kind_q == ACK || kind_q == TOOK || kind_q == SWEEP)) begin
                     {timed_q, timed_psn_q, timed_at_q} <= {next != m_una, next[WB-1:0] - WB'(1), left};
                     timed_place_q <= next[WB-1:0] - WB'(1) - m_una[WB-1:0];
                 end
@@ -517,12 +568,13 @@ module berth_fp_ack #(
             end
             APPLY: begin
                 op_q <= GIVE;
+                if (hears) heard_q <= heard;
                 case (kind_q)
                     ACK: begin
                         seen_q  <= news != '0;
                         lose_q  <= is_nak && syndrome_q[4:0] == 5'd0 && in_window;
                         // without news no further packet is lost, unless nothing new is left to send since then
-                        if (is_ack && selective && (news != '0 || (nothing_new && !idled_q))) begin
+                        if (is_ack && selective && (news != '0 || hears || (nothing_new && !idled_q))) begin
                             hunt_q    <= 1'b1;
                             hunting_q <= 1'b1;
                             anew_q    <= hunting_q;
@@ -541,6 +593,17 @@ module berth_fp_ack #(
                         op_q    <= idle_ack ? IDLE : SLIDE;
                         first_q <= 1'b1;
                     end
+                    TOOK: if (!bad) begin
+                        seen_q    <= news != '0;
+                        hunt_q    <= 1'b1;
+                        hunting_q <= 1'b1;
+                        anew_q    <= hunting_q;
+                        idle_q    <= nothing_new;
+                        idled_q   <= nothing_new;
+                        first_q   <= 1'b1;
+                        op_q      <= SLIDE;
+                    end
+                    ASKS, CAME: op_q <= STORE;
                     AGAIN: if (flying) begin
                         waits_q <= now[TW-1:0];
                         probing_q <= 1'b0;
@@ -568,6 +631,7 @@ module berth_fp_ack #(
                     end
                     INIT: begin
                         una_q <= psn_cfg;
+                        {heard_q, reads_q} <= '0;
                         busy_q   <= '0;
                         place_q_ <= '0;
                         halt_q   <= 1'b0;
@@ -583,6 +647,8 @@ module berth_fp_ack #(
             end
             SLIDE: begin
                 una_q <= una_q + {19'd0, step};
+                heard_q <= heard_q > {3'd0, step} ? heard_q - {3'd0, step} : 8'd0;
+                reads_q <= reads_q + {3'd0, slid_reads};
                 if (seen_q) begin
                     armed_q <= flight != {19'd0, step};
                     told_q  <= 1'b0;
@@ -595,8 +661,8 @@ module berth_fp_ack #(
                 if (first_q && timed_q && done_q[timed_place_q]) begin
                     timed_q <= 1'b0;
                     if (!marked_q[timed_place_q]) begin
-                        took_valid_q <= 1'b1;
-                        took_q       <= now[TW-1:0] == timed_at_q ? TW'(1) : now[TW-1:0] - timed_at_q;
+                        trip_valid_q <= 1'b1;
+                        trip_q       <= now[TW-1:0] == timed_at_q ? TW'(1) : now[TW-1:0] - timed_at_q;
                         probes_q     <= '0;
                     end
                 end
@@ -637,9 +703,12 @@ module berth_fp_ack #(
                 all_new_q <= idle_q && {16'd0, newest} == flight;
                 sure_q    <= idle_q && {16'd0, newest} == flight ? WB'(newest) - WB'(1)
                              : newest > {4'd0, reorder} ? WB'(newest) - WB'(reorder) : '0;
+                all_heard_q  <= idle_q && {16'd0, heard_q} == flight;
+                sure_heard_q <= idle_q && {16'd0, heard_q} == flight ? WB'(heard_q) - WB'(heard_q != 8'd0)
+                                : heard_q > {4'd0, reorder} ? WB'(heard_q) - WB'(reorder) : '0;
                 looks_q   <= 4'd0;
                 op_q      <= ONCE;
-                if (!any_done) begin
+                if (!any_done && heard_q == 8'd0) begin
                     {hunting_q, anew_q, from_q} <= '0;
                     op_q <= can_give ? GIVE : STORE;
                 end

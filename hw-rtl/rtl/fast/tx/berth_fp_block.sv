@@ -3,6 +3,9 @@
 // and memory of lost packets packet by packet. A block lies in one piece, one context, and ends where a
 // multiple of the block size after its page begins.
 //
+// Blocks that a READ's answer is written to are acquired for writing. They are held until the answer is there, so a packet of a
+// READ that goes again needs no memory of its own.
+//
 // Blocks of one QP are a ring of 2^LB in the order of the stream. Lost packets have 2^LR places of 8 parts each.
 // One block asked for is one operation of four cycles. Answers go into the state of the block at once; one that
 // the host has answered is acquired again.
@@ -114,7 +117,7 @@ module berth_fp_block #(
     localparam logic [1:0]  HIT   = berth_regs_pkg::XLT_HIT[1:0];
     localparam logic [1:0]  MISS  = berth_regs_pkg::XLT_MISS[1:0];
     localparam logic [1:0]  READY = berth_regs_pkg::XLT_READY[1:0];
-    localparam int unsigned RW = 32 + 8 + 32 + LC + 32 + LB + 1 + LR + 1;
+    localparam int unsigned RW = 1 + 32 + 8 + 32 + LC + 32 + LB + 1 + LR + 1;
 
     typedef enum logic [2:0] {IDLE, ROWS, LOOK, ASK, PART, AGAIN} op_t;
     op_t           op_q;
@@ -125,6 +128,7 @@ module berth_fp_block #(
 
     // ---- rows ------------------------------------------------------------------------
     logic [7:0]    pieces, cut, asid;
+    logic          writes;               // the piece that is taken up is a READ's
     logic [31:0]   left, offset, bytes, back;     // bytes: of all blocks so far; back: of those given back
     logic [LC-1:0] ctx;
     logic [LB:0]   blocks, freed, wanted, want_from;
@@ -139,7 +143,7 @@ module berth_fp_block #(
         .set({again, cut_we, freed_we, want_we, wake_we}), .set_q({q_q, cut_q, freed_q, want_q, wake_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
-        .re(read), .raddr(addr), .rdata({bytes, pieces, left, ctx, offset, blocks, losts}));
+        .re(read), .raddr(addr), .rdata({writes, bytes, pieces, left, ctx, offset, blocks, losts}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q), .wdata(cut_pieces),
         .re(read), .raddr(addr), .rdata(cut));
     berth_fp_mem #(.WIDTH(LB+33), .DEPTH(QPS)) m_freed (.clk(clk), .we(freed_we), .waddr(freed_q),
@@ -287,6 +291,7 @@ module berth_fp_block #(
     assign block_we   = put;
     assign block_q    = q_q;
     assign block_idx  = fixing ? {1'b1, place_q, part_q} : {1'b0, blocks[LB-1:0]};
+    assign block_data.write = !fixing && (need ? piece.read : writes);
     assign block_data.ctx = 8'(fixing ? fix_ctx_q : ctx);
     assign block_data.at  = at;
     assign block_data.len = len[20:0];
@@ -334,17 +339,17 @@ module berth_fp_block #(
     assign fixed_data.psn   = psn_q;
     always_comb begin
         row_we  = put && !fixing;
-        row_new = {bytes + len, pieces + {7'd0, need}, want - len, ctx_ends ? ctx + LC'(1) : ctx, ctx_ends ? 32'd0 : at + len,
+        row_new = {block_data.write, bytes + len, pieces + {7'd0, need}, want - len, ctx_ends ? ctx + LC'(1) : ctx, ctx_ends ? 32'd0 : at + len,
                    blocks + (LB+1)'(1), losts};
         if (op_q == LOOK && !fixing && need && p_none) begin
             row_we  = 1'b1;
             // an element that is not sent has contexts too
-            row_new = {bytes, pieces + 8'd1, 32'd0, piece.kind == berth_card_pkg::PIECE_DATA ? ctx : ctxs[LC-1:0],
+            row_new = {1'b0, bytes, pieces + 8'd1, 32'd0, piece.kind == berth_card_pkg::PIECE_DATA ? ctx : ctxs[LC-1:0],
                        piece.kind == berth_card_pkg::PIECE_DATA ? offset : 32'd0, blocks, losts};
         end
         if (fix_done) begin
             row_we  = 1'b1;
-            row_new = {bytes, pieces, left, ctx, offset, blocks, losts + (LR+1)'(1)};
+            row_new = {writes, bytes, pieces, left, ctx, offset, blocks, losts + (LR+1)'(1)};
         end
         if (init_ack) begin
             row_we  = 1'b1;
@@ -354,7 +359,7 @@ module berth_fp_block #(
     assign covered_we     = row_we;
     assign covered_q      = q_q;
     assign {covered_data.pieces, covered_data.blocks, covered_data.lost} =
-        {row_new[RW-33 -: 8], row_new[LB+LR+1 -: LB+1], row_new[LR:0]};
+        {row_new[RW-34 -: 8], row_new[LB+LR+1 -: LB+1], row_new[LR:0]};
     assign again = put && !fixing || (covers && p_none);
 
     assign init_ack    = due_clear && clear_q == '1 && !settle && !mark_valid;
@@ -367,12 +372,13 @@ module berth_fp_block #(
     logic [63:0] va_q;
     logic [20:0] len_q;
     logic [LB:0] idx_q;
+    logic        write_q;
     assign acq.asid     = asid;
     assign acq.va       = op_q == AGAIN ? again_block.va : va_q;
     assign acq.len     = 31'(op_q == AGAIN ? again_block.len : len_q);
     assign acq.give_back = 1'b0;
     assign {acq.quiet, acq.probe} = '0;
-    assign acq.write   = 1'b0;
+    assign acq.write   = op_q == AGAIN ? again_block.write : write_q;
     assign acq.tag      = {(15-LB)'(q_q), idx_q};
 
     always_ff @(posedge clk) begin
@@ -409,6 +415,7 @@ module berth_fp_block #(
             end else if (put) begin
                 va_q  <= va;
                 len_q <= len[20:0];
+                write_q <= block_data.write;
                 idx_q <= block_idx;
                 ev_block <= 1'b1;
                 if (fixing) begin

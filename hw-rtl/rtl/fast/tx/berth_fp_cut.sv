@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Credit reader and cut: lists that came are queued (CR-2, CR-11, decision 6), elements become pieces,
 // one per credit (CR-15; message mode CR-17, decision 9; zero length decision 10). A WRITE is one piece, and takes a credit
-// only with an immediate, as that uses a receive.
+// only with an immediate, as that uses a receive. A READ is one piece, and takes none.
 //
 // Up to 2^LP pieces are cut ahead of the packets. They are the *cover* (PC-2): the block engine asks for
 // memory of pieces only. One list, or one piece of one QP, is one operation of three cycles; a list's sizes are stored beside
@@ -138,14 +138,15 @@ module berth_fp_cut #(
     assign element_sum = {1'b0, element.va} + 65'(element.len);
     assign element_end = element_sum[64] ? '1 : element_sum[63:0];
     logic [31:0]   e_len, size;
-    logic          e_bad, e_push, e_inline, e_write, e_imm, size_we;
+    logic          e_bad, e_push, e_inline, e_write, e_read, e_imm, size_we;
     logic [63:0]   e_va, e_end;
     logic [LC:0]   e_ctxs;
     logic [31:0]   put_q;                // number of the next credit of the list at hand
-    berth_fp_mem #(.WIDTH(166+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata({element.ctxs[LC:0], element.bad, element.push, element.inlined, element.write, element.has_imm, element.va, element_end, element.len}),
+    berth_fp_mem #(.WIDTH(167+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata({element.ctxs[LC:0], element.bad, element.push, element.inlined, element.write, element.read, element.has_imm, element.va,
+                 element_end, element.len}),
         .re(state_q == ROWS), .raddr({q_q, elem[LE-1:0]}),
-        .rdata({e_ctxs, e_bad, e_push, e_inline, e_write, e_imm, e_va, e_end, e_len}));
+        .rdata({e_ctxs, e_bad, e_push, e_inline, e_write, e_read, e_imm, e_va, e_end, e_len}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS*ROOM), .OWN(1'b1)) m_size (.clk(clk), .we(size_we), .waddr({fill_q, put_q[CW-1:0]}),
         .wdata(lst.size), .re(state_q == ROWS), .raddr({q_q, next_out[CW-1:0]}), .rdata(size));
 
@@ -196,7 +197,9 @@ module berth_fp_cut #(
     logic [1:0]  kind;
     logic clear;                         // no WRITE before it is in its way
     logic needs;                         // it takes a credit
-    assign needs  = !e_write || e_imm;
+    logic one;                           // it is one piece, whatever the credit's size
+    assign one    = e_write || e_read;
+    assign needs  = !one || e_imm;
     assign have   = mid || elem != parsed;
     assign room   = pieces - covered < 8'(1 << LP) && pieces - sent < 8'(1 << LP);
     // The size of the next credit is not there yet. It is not read either while it is written.
@@ -207,10 +210,10 @@ module berth_fp_cut #(
         kind = berth_card_pkg::PIECE_DATA;
         if (e_bad) kind = berth_card_pkg::PIECE_BAD;
         else if (!message && left == 32'd0) kind = berth_card_pkg::PIECE_EMPTY;
-        else if (message && !e_write && credit && left > size) kind = berth_card_pkg::PIECE_TOO_LONG;
+        else if (message && !one && credit && left > size) kind = berth_card_pkg::PIECE_TOO_LONG;
     end
-    assign len  = kind != berth_card_pkg::PIECE_DATA ? 32'd0 : e_write || left < size ? left : size;
-    assign ends = kind != berth_card_pkg::PIECE_DATA || e_write || left <= size;
+    assign len  = kind != berth_card_pkg::PIECE_DATA ? 32'd0 : one || left < size ? left : size;
+    assign ends = kind != berth_card_pkg::PIECE_DATA || one || left <= size;
     assign alone = kind == berth_card_pkg::PIECE_BAD || kind == berth_card_pkg::PIECE_EMPTY || !needs;
     assign cut  = state_q == CUT && have && room && clear && ((credit && (message || size != 32'd0)) || alone);
 
@@ -241,12 +244,13 @@ module berth_fp_cut #(
     assign piece_idx  = pieces[LP-1:0];
     assign piece_ctxs = e_ctxs;
     assign piece_data.kind    = kind;
+    assign piece_data.read    = e_read;
     assign piece_data.inlined = e_inline;
     assign piece_data.push    = e_push;
     assign piece_data.ends    = ends;
     assign piece_data.place   = mid ? place : 6'd0;
     assign piece_data.elem    = elem;
-    assign piece_data.credit  = e_write ? 8'd0 : next_out[7:0];
+    assign piece_data.credit  = one ? 8'd0 : next_out[7:0];
     assign piece_data.sum     = total + len;
     assign piece_data.len     = len;
     assign cut_we     = cut || init_ack;

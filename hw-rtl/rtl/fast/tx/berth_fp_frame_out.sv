@@ -27,7 +27,7 @@ module berth_fp_frame_out #(
     input  logic [$clog2(QPS)-1:0]     elem_q,
     input  logic [LE-1:0]              elem_idx,
     input  logic [319:0]               elem_data,
-    input  berth_card_pkg::element_t   element,    // its immediate, in message mode; where a WRITE goes
+    input  berth_card_pkg::element_t   element,    // its immediate, in message mode; where a WRITE goes, a READ reads
 
     // data packets (see berth_fp_send)
     input  logic                       pkt_valid,
@@ -97,6 +97,7 @@ module berth_fp_frame_out #(
     localparam logic [7:0] WRITE_LAST_IMM = berth_regs_pkg::BTH_WRITE_LAST_IMM[7:0];
     localparam logic [7:0] WRITE_ONLY = berth_regs_pkg::BTH_WRITE_ONLY[7:0];
     localparam logic [7:0] WRITE_ONLY_IMM = berth_regs_pkg::BTH_WRITE_ONLY_IMM[7:0];
+    localparam logic [7:0] READ_REQUEST = berth_regs_pkg::BTH_READ_REQUEST[7:0];
     localparam logic [7:0] ACKNOWLEDGE = berth_regs_pkg::BTH_ACKNOWLEDGE[7:0];
     localparam logic [7:0] SELECTIVE_ACKNOWLEDGE = berth_regs_pkg::BTH_SELECTIVE_ACKNOWLEDGE[7:0];
     localparam logic [7:0] UD_SEND_ONLY = berth_regs_pkg::BTH_UD_SEND_ONLY[7:0];
@@ -131,6 +132,7 @@ module berth_fp_frame_out #(
     logic [447:0]  template_;
     logic [7:0]    asid;
     logic          loop, selective, message;
+    logic [3:0]    log2_mtu;
     logic [31:0]   qkey;
     logic [319:0]  inline_;
     generate
@@ -145,14 +147,16 @@ module berth_fp_frame_out #(
     assign cfg_mode = cfg.data;
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.asid), .re(idle), .raddr(q), .rdata(asid));
-    berth_fp_mem #(.WIDTH(3), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
-        .wdata({cfg_mode.loopback, cfg_mode.selective, cfg_mode.message}), .re(idle), .raddr(q), .rdata({loop, selective, message}));
+    berth_fp_mem #(.WIDTH(7), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
+        .wdata({cfg_mode.log2_mtu, cfg_mode.loopback, cfg_mode.selective, cfg_mode.message}), .re(idle), .raddr(q),
+        .rdata({log2_mtu, loop, selective, message}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_qkey (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QKEY), .waddr(cfg_q),
         .wdata(cfg.data), .re(idle), .raddr(q), .rdata(qkey));
     logic          own_imm;              // the process's immediate
     logic [31:0]   imm;
     logic          write;                // a WRITE, and its RETH
-    logic [63:0]   va;
+    logic [63:0]   va, read_va_q;        // read_va_q: of what this packet of a READ asks for, ...
+    logic          read_ready_q;         // ... when it is there
     logic [31:0]   key, whole_len;
     berth_fp_mem #(.WIDTH(482), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
         .wdata({element.write, element.va, element.key, element.len, element.has_imm, element.imm, elem_data}), .re(idle),
@@ -165,7 +169,7 @@ module berth_fp_frame_out #(
     logic [3:0]    flags_q, parts_q, left_q;      // left_q: parts that are not asked for, of the frame written
     logic [31:0]   imm_q, placement_q, epoch_q, number_q;
     logic [12:0]   len_q, first_q;
-    logic          inline_q, sack_q, over_q;
+    logic          inline_q, sack_q, over_q, read_q;
     logic [3:0]    reads;
     logic [5:0]    place_q;               // bytes that the inline data has still to be moved by
     logic          kept_q;                // it stands in data_q
@@ -192,10 +196,10 @@ module berth_fp_frame_out #(
     logic [16:0]   sum;
     logic [319:0]  data, whole;
     logic [5:0]    keep;
-    assign with_imm = flags_q[1] && (!message || own_imm);
-    assign placed   = selective;
+    assign with_imm = flags_q[1] && !read_q && (!message || own_imm);
+    assign placed   = selective && !read_q;
     // Between Berth cards each packet of a WRITE can be placed alone.
-    assign with_reth = kind_q == PACKET && write && (selective || flags_q[0]);
+    assign with_reth = kind_q == PACKET && ((write && (selective || flags_q[0])) || read_q);
     assign placement = {placement_q[30:8], PLACED, placement_q[7:0]};
     always_comb begin
         opcode  = sack_q ? SELECTIVE_ACKNOWLEDGE : ACKNOWLEDGE;
@@ -215,6 +219,7 @@ module berth_fp_frame_out #(
             if (write && selective) opcode = with_imm ? WRITE_ONLY_IMM : WRITE_ONLY;
             extra   = {8'd0, with_reth, 4'd0} + {10'd0, with_imm, 2'd0} + {10'd0, placed, 2'd0};
             payload = len_q;
+            if (read_q) {opcode, payload} = {READ_REQUEST, 13'd0};
         end else if (kind_q == LIST) begin
             opcode  = UD_SEND_ONLY;
             extra   = 13'd8 + 13'd12;
@@ -255,7 +260,8 @@ module berth_fp_frame_out #(
                 if (inline_q) behind[319:0] = data;
                 if (placed) behind = {behind[479:0], be32(placement)};
                 if (with_imm) behind = {behind[479:0], be32(message ? imm : imm_q)};
-                if (with_reth) behind = {behind[383:0], be32(whole_len), be32(key), be32(va[31:0]), be32(va[63:32])};
+                if (with_reth) behind = {behind[383:0], be32(read_q ? {19'd0, len_q} : whole_len), be32(key),
+                                             be32(read_q ? read_va_q[31:0] : va[31:0]), be32(read_q ? read_va_q[63:32] : va[63:32])};
                 image[HEAD*8 +: 512] = behind;
             end
             ACK: begin
@@ -314,7 +320,7 @@ module berth_fp_frame_out #(
     assign head_tag   = tag_w_q;
     assign done       = head_valid && head_ready;
     // Few packets take only a part of inline data, so it may be shifted slowly: by eight bytes or by one in a cycle.
-    assign moved      = !inline_q || place_q == 6'd0;
+    assign moved      = (!inline_q || place_q == 6'd0) && (!read_q || read_ready_q);
     assign go         = make_q && moved && (op_q == FREE || done);
 
     assign pkt_ready = idle && pick_packet;
@@ -362,6 +368,7 @@ module berth_fp_frame_out #(
             msn_q   <= afr.msn;
             {syndrome_q, sack_bits_q} <= {afr.syndrome, afr.sack};
             {epoch_q, number_q, n_q}  <= {lfr.epoch, lfr.first, lfr.n};
+            read_q  <= pick_packet && pkt.read;
             {flags_q, imm_q, placement_q, len_q, inline_q, place_q, block_q, first_q} <=
                 {pkt.flags, pkt.imm, pkt.placement, pkt.len, pick_packet && pkt.inlined, pkt.place, pkt.block, pkt.first};
             tag_q   <= pick_packet ? pkt.tag : ctl_tag;
@@ -374,7 +381,10 @@ module berth_fp_frame_out #(
             if (pick_ack) since_q <= 3'd0;
             if (pick_list && lfr.first_beat) list_q <= lfr.n != 7'd0;
         end
-        if (make_q && !moved) begin
+        // A multiple of the MTU behind the READ's begin: not in the clock in which a frame is composed.
+        read_va_q    <= va + (64'(placement_q[31:8]) << log2_mtu);
+        read_ready_q <= make_q && !idle;
+        if (make_q && inline_q && place_q != 6'd0) begin
             kept_q  <= 1'b1;
             data_q  <= place_q[5:3] != 3'd0 ? whole >> 64 : whole >> 8;
             place_q <= place_q - (place_q[5:3] != 3'd0 ? 6'd8 : 6'd1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Blocks go back when all their bytes have left (VC-3), in whatever order packets leave. Every byte of a block leaves
+// Blocks go back when all their bytes have left, or have come as the answer to a READ (VC-3), in whatever order packets leave. Every byte of a block leaves
 // once, because resent packets have blocks of their own. So counting bytes is enough.
 //
 // When a QP has ended, blocks that are held and will not be sent go back by a command (`drain`). When memory is
@@ -158,7 +158,7 @@ module berth_fp_release #(
     assign rel_valid = op_q == GIVE || op_q == DROP;
     assign rel.give_back = 1'b1;
     assign {rel.quiet, rel.probe} = '0;
-    assign rel.write = 1'b0;
+    assign rel.write = b.write;
     assign rel.asid  = asid;
     assign rel.va    = b.va;
     assign rel.len   = 31'(b.len);

@@ -7,6 +7,10 @@
 //
 // A QP that releases memory, or has ended, sends nothing (`still`); `wake` says that it may send again.
 //
+// A packet of a READ goes when the blocks that its answer is to be written to are held, and not more of them wait for answers
+// than the peer takes. It takes no data along, and its blocks stay where they are, so one that is lost needs none: what the
+// answering engine needs of it is written to a log there.
+//
 // A lost packet that was acknowledged while its memory was on its way does not go: the element may be complete, its
 // memory another's or gone, its place in the log a later packet's. When the host has answered for all its blocks, a
 // frame that is not sent (`pkt_over`) gives back those that it got.
@@ -77,12 +81,13 @@ module berth_fp_send #(
     input  logic [6:0]                   big_tag,
     output logic                         big_pop,
 
-    // log, for the block engine
+    // log, for the block engine and the answering engine
     output logic                         log_we,
     output logic [$clog2(QPS)-1:0]       log_q,
     output logic [WB-1:0]                log_psn,
     output logic [7:0]                   log_piece,          // number of its piece
     output berth_card_pkg::where_t       log_where,
+    output berth_card_pkg::asked_t       log_asked,
     // end of an element
     output logic                         end_we,
     output logic [$clog2(QPS)-1:0]       end_q,
@@ -96,7 +101,7 @@ module berth_fp_send #(
     output logic                         want_we,
     output logic [$clog2(QPS)-1:0]       want_q,
     output berth_card_pkg::want_t        want_data,
-    // a lost packet leaves again
+    // a lost packet leaves again; one leaves for the first time that waits for an answer of its own
     output logic                         sent_again_valid,
     input  logic                         sent_again_ready,
     output logic [$clog2(QPS)-1:0]       sent_again_q,
@@ -120,8 +125,8 @@ module berth_fp_send #(
     output logic                         ev_again
 );
     localparam int unsigned QW = $clog2(QPS);
-    localparam int unsigned RW = 24 + 8 + 1 + 32 + 24 + LB + 1 + 21 + LR + 1 + 8 + 16 + 2;
-    localparam int unsigned LW = 4 + 1 + LE + 6 + 32 + 32 + 13;
+    localparam int unsigned RW = 24 + 8 + 1 + 32 + 24 + LB + 1 + 21 + LR + 1 + 8 + 8 + 16 + 2;
+    localparam int unsigned LW = 1 + 4 + 1 + LE + 6 + 32 + 32 + 13;
 
     typedef enum logic [2:0] {IDLE, ROWS, LOOK, FIX, LOGGED, WALK, COMMIT, BACK} op_t;
     op_t           op_q;
@@ -132,6 +137,7 @@ module berth_fp_send #(
     // ---- rows ------------------------------------------------------------------------
     logic [23:0]   next, index, una;
     logic [7:0]    pieces, since, cut, window;
+    logic [7:0]    reads, answered, most_reads;      // packets of READs that were sent; of them those before `una`; that may wait
     logic          mid, hold, halt, selective, message;
     logic          stop;                 // nothing new begins, because an error is being reported
     logic          gone;                 // the memory of a packet that must go again is gone, which is being reported
@@ -151,18 +157,18 @@ module berth_fp_send #(
     logic [QW-1:0] addr;
     assign addr = init_valid ? init_q : work_q;
     berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
-        .re(read), .raddr(addr), .rdata({next, pieces, mid, left, index, blk, blk_off, lost, since, elems, gone, stop}));
+        .re(read), .raddr(addr), .rdata({next, pieces, mid, left, index, blk, blk_off, lost, reads, since, elems, gone, stop}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q), .wdata(cut_pieces),
         .re(read), .raddr(addr), .rdata(cut));
     berth_fp_mem #(.WIDTH(LB+LR+2), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
         .wdata({covered_data.blocks, covered_data.lost}), .re(read), .raddr(addr), .rdata({blocks, losts}));
-    berth_fp_mem #(.WIDTH(26), .DEPTH(QPS)) m_acked (.clk(clk), .we(acked_we), .waddr(acked_q),
-        .wdata({acked_data.una, acked_data.hold, acked_data.halt}), .re(read), .raddr(addr), .rdata({una, hold, halt}));
+    berth_fp_mem #(.WIDTH($bits(acked_data)), .DEPTH(QPS)) m_acked (.clk(clk), .we(acked_we), .waddr(acked_q),
+        .wdata(acked_data), .re(read), .raddr(addr), .rdata({una, hold, halt, answered}));
     berth_row_pkg::send_mode_t cfg_mode;
     assign cfg_mode = cfg.data;
-    berth_fp_mem #(.WIDTH(14), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
-        .wdata({cfg_mode.window, cfg_mode.selective, cfg_mode.message, cfg_mode.log2_mtu}),
-        .re(read), .raddr(addr), .rdata({window, selective, message, log2_mtu}));
+    berth_fp_mem #(.WIDTH(22), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
+        .wdata({cfg_mode.reads, cfg_mode.window, cfg_mode.selective, cfg_mode.message, cfg_mode.log2_mtu}),
+        .re(read), .raddr(addr), .rdata({most_reads, window, selective, message, log2_mtu}));
     berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_PSN), .waddr(cfg_q),
         .wdata(cfg.data[23:0]), .re(read), .raddr(addr), .rdata(psn_cfg));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_posted (.clk(clk), .we(posted_we), .waddr(posted_q),
@@ -193,6 +199,7 @@ module berth_fp_send #(
     // ---- the packet at hand ------------------------------------------------------------
     logic          fix_q;                // it was lost
     logic          over_q;               // and is acknowledged since
+    logic          read_q;               // it is a READ's
     logic          first_q, last_q, push_q, inline_q, ack_q, ends_q;   // ends_q: the last of its element
     logic [15:0]   elem_q;
     logic [5:0]    place_q;
@@ -206,6 +213,7 @@ module berth_fp_send #(
     logic [LC-1:0] ctx_q;
     logic [31:0]   ctx_off_q;
     logic [12:0]   part_first_q;
+    logic [20:0]   part_at_q;            // where it begins in its first block
 
     // Parts go into a FIFO as they are found and count when the packet is committed.
     logic [$bits(part_data)-1:0] parts [0:63];
@@ -219,13 +227,14 @@ module berth_fp_send #(
     logic [31:0]   rest;
     logic [12:0]   mtu, len;
     logic [23:0]   flight, room;
-    logic          fresh, real_piece, windowed, half;
+    logic          fresh, real_piece, windowed, half, may_ask;
     assign rest       = mid ? left : p.len;
     assign mtu        = 13'd1 << log2_mtu;
     assign len        = rest < {19'd0, mtu} ? rest[12:0] : mtu;
     assign flight     = next - una;
     assign room       = {16'd0, window} - flight;
     assign windowed   = flight < {16'd0, window};
+    assign may_ask    = !p.read || reads - answered < most_reads;
     assign fresh      = pieces != cut;
     assign real_piece = p.kind == berth_card_pkg::PIECE_DATA;
     assign half       = {1'b0, since} + 9'd1 >= (window[7:1] == 7'd0 ? 9'd1 : {2'd0, window[7:1]});
@@ -239,24 +248,26 @@ module berth_fp_send #(
     assign usable    = (fix_q || walk_q != blocks) && (b_state.held || (over_q && b_state.failed));
     assign whole     = over_q || here == {8'd0, take};       // the block is used up
     assign last_part = over_q ? parts_q + 4'd1 == fixed.parts : take == need_q;
-    assign part_put  = op_q == WALK && usable && !over_q;
+    assign part_put  = op_q == WALK && usable && !over_q && !read_q;
     assign walk_read = op_q == ROWS || op_q == FIX || op_q == WALK || op_q == BACK;
     assign walk_at   = op_q == ROWS || op_q == BACK ? {1'b0, blk[LB-1:0]}
                      : op_q == FIX  ? {1'b1, lost[LR-1:0], 3'd0}
                      : fix_q        ? {1'b1, walk_q[LB-1:0] + LB'(1)}
                      :                {1'b0, walk_q[LB-1:0] + LB'(1)};
 
-    logic          fits_small, place_ok, commit;
+    logic          fits_small, place_ok, commit, told;  // told: the acknowledging engine is told of it
     // Headers up to the BTH, extended ones of a WRITE with immediate, placement header, padding.
     localparam int unsigned HEADERS = 54 + 20 + 4 + 3;
-    assign fits_small     = {19'd0, len_q} <= SMALL - HEADERS;
+    assign fits_small     = read_q || {19'd0, len_q} <= SMALL - HEADERS;
+    assign told      = fix_q || read_q;
     assign place_ok  = fits_small ? small_valid : big_valid;
-    assign commit    = op_q == COMMIT && place_ok && pkt_ready && (!fix_q || sent_again_ready);
+    assign commit    = op_q == COMMIT && place_ok && pkt_ready && (!told || sent_again_ready);
     assign small_pop = commit && fits_small;
     assign big_pop   = commit && !fits_small;
 
-    assign pkt_valid     = op_q == COMMIT && place_ok && (!fix_q || sent_again_ready);
+    assign pkt_valid     = op_q == COMMIT && place_ok && (!told || sent_again_ready);
     assign pkt_q         = q_q;
+    assign pkt.read      = read_q;
     assign pkt.tag       = fits_small ? small_tag : big_tag;
     assign pkt.psn       = psn_q;
     assign pkt.flags     = {ack_q, push_q, last_q, first_q};
@@ -267,12 +278,13 @@ module berth_fp_send #(
     assign pkt.over      = over_q;
     assign pkt.elem      = 7'(elem_q[LE-1:0]);
     assign pkt.place     = place_q;
-    assign pkt.parts     = parts_q;
+    assign pkt.parts     = read_q ? 4'd0 : parts_q;
     assign pkt.block     = block_first_q;
     assign pkt.first     = part_first_q;
 
-    assign sent_again_valid = commit && fix_q && !over_q;
+    assign sent_again_valid = commit && told && !over_q;
     assign sent_again_q     = q_q;
+    assign sent_again_data.asks  = !fix_q;
     assign sent_again_data.psn   = psn_q;
     assign sent_again_data.next  = next;
 
@@ -280,11 +292,17 @@ module berth_fp_send #(
     assign log_q     = q_q;
     assign log_psn   = psn_q[WB-1:0];
     assign log_piece = pieces;
-    assign log_where.none = parts_q == 4'd0;
+    assign log_where.none = parts_q == 4'd0 || read_q;
     assign log_where.ctx  = 8'(ctx_q);
     assign log_where.at   = ctx_off_q;
     assign log_where.len  = len_q;
-    assign log_new   = {ack_q, push_q, last_q, first_q, inline_q, elem_q[LE-1:0], place_q, end_q_q, placement_q, len_q};
+    assign log_asked.read  = read_q;
+    assign log_asked.len   = len_q;
+    assign log_asked.parts = parts_q;
+    assign log_asked.block = block_first_q[LB-1:0];
+    assign log_asked.at    = part_at_q;
+    assign log_asked.first = part_first_q;
+    assign log_new   = {read_q, ack_q, push_q, last_q, first_q, inline_q, elem_q[LE-1:0], place_q, end_q_q, placement_q, len_q};
 
     // A piece without a packet.
     logic local_end;
@@ -310,16 +328,16 @@ module berth_fp_send #(
     always_comb begin
         row_we  = commit || local_end || broken || failed;
         row_new = {next + 24'd1, pieces + {7'd0, last_q}, !last_q, cut_left_q, last_q ? 24'd0 : index + 24'd1,
-                   walk_q, off_q, lost, ack_q ? 8'd0 : since + 8'd1, elems + {15'd0, ends_q}, 2'b00};
+                   walk_q, off_q, lost, reads + {7'd0, read_q}, ack_q ? 8'd0 : since + 8'd1, elems + {15'd0, ends_q}, 2'b00};
         if (fix_q)
-            row_new = {next, pieces, mid, left, index, blk, blk_off, lost + (LR+1)'(1), since, elems, gone, stop};
+            row_new = {next, pieces, mid, left, index, blk, blk_off, lost + (LR+1)'(1), reads, since, elems, gone, stop};
         if (local_end)
-            row_new = {next, pieces + 8'd1, mid, left, index, blk, blk_off, lost, since, elems + 16'd1, gone, stop};
+            row_new = {next, pieces + 8'd1, mid, left, index, blk, blk_off, lost, reads, since, elems + 16'd1, gone, stop};
         if (broken || failed)
-            row_new = {next, pieces, mid, left, index, blk, blk_off, lost, since, elems, gone || fix_q, 1'b1};
+            row_new = {next, pieces, mid, left, index, blk, blk_off, lost, reads, since, elems, gone || fix_q, 1'b1};
         if (init_ack) begin
             row_we  = 1'b1;
-            row_new = {psn_cfg, 8'd0, 1'b0, 32'd0, 24'd0, (LB+1)'(0), 21'd0, (LR+1)'(0), 8'd0, 16'd0, 2'b00};
+            row_new = {psn_cfg, 8'd0, 1'b0, 32'd0, 24'd0, (LB+1)'(0), 21'd0, (LR+1)'(0), 8'd0, 8'd0, 16'd0, 2'b00};
         end
     end
     assign sent_data.apart = local_end;
@@ -376,6 +394,7 @@ module berth_fp_send #(
                 push_q      <= p.push && p.ends && rest <= {19'd0, mtu};
                 ends_q      <= p.ends && rest <= {19'd0, mtu};
                 inline_q    <= p.inlined;
+                read_q      <= p.read;
                 elem_q      <= p.elem;
                 place_q     <= p.place;
                 end_q_q     <= p.sum;
@@ -384,7 +403,7 @@ module berth_fp_send #(
                 len_q       <= len;
                 need_q      <= len;
                 ack_q       <= rest <= {19'd0, mtu} || room == 24'd1 || half;
-                if (!real_piece || !windowed) op_q <= IDLE;
+                if (!real_piece || !windowed || !may_ask) op_q <= IDLE;
                 else op_q <= p.inlined || len == 13'd0 ? COMMIT : WALK;
             end
             FIX: begin
@@ -395,7 +414,7 @@ module berth_fp_send #(
                 op_q    <= LOGGED;
             end
             LOGGED: begin
-                {ack_q, push_q, last_q, first_q, inline_q, elem_q[LE-1:0], place_q, end_q_q, placement_q, len_q} <= logged;
+                {read_q, ack_q, push_q, last_q, first_q, inline_q, elem_q[LE-1:0], place_q, end_q_q, placement_q, len_q} <= logged;
                 ack_q         <= 1'b1;      // everything sent again asks for an acknowledgement
                 need_q        <= logged[12:0];
                 walk_q        <= {1'b1, lost[LR-1:0], 3'd0};
@@ -403,7 +422,7 @@ module berth_fp_send #(
                 off_q         <= 21'd0;
                 parts_q       <= 4'd0;
                 op_q          <= parts_q == 4'd0 ? COMMIT : WALK;
-                if (over_q) {inline_q, len_q, need_q} <= '0;
+                if (over_q) {read_q, inline_q, len_q, need_q} <= '0;
             end
             // The page of a lost packet is on its way; meanwhile new packets go on.
             BACK: begin
@@ -424,6 +443,7 @@ module berth_fp_send #(
                     need_q  <= need_q - take;
                     if (parts_q == 4'd0) begin
                         part_first_q <= take;
+                        part_at_q    <= off_q;
                         ctx_q        <= b.ctx[LC-1:0];
                         ctx_off_q    <= b.at + {11'd0, off_q};
                     end
@@ -446,5 +466,5 @@ module berth_fp_send #(
     end
 
     logic unused;
-    assign unused = &{1'b0, work_busy, covered_data, selective, message, elem_q, cfg.data, cfg_mode};
+    assign unused = &{1'b0, work_busy, covered_data, selective, message, elem_q, cfg.data, cfg_mode, b};
 endmodule

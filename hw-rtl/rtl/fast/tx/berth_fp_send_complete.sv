@@ -53,6 +53,7 @@ module berth_fp_send_complete #(
     localparam int unsigned QW = $clog2(QPS);
     localparam logic [7:0]  OP_SEND = berth_regs_pkg::OP_SEND[7:0];
     localparam logic [7:0]  OP_WRITE = berth_regs_pkg::OP_WRITE[7:0];
+    localparam logic [7:0]  OP_READ = berth_regs_pkg::OP_READ[7:0];
 
     typedef enum logic [1:0] {IDLE, ROWS, LOOK, GIVE} op_t;
     op_t           op_q;
@@ -65,7 +66,7 @@ module berth_fp_send_complete #(
     logic [LC:0]   ctxs, e_ctxs;
     logic [7:0]    err, cqn, status, err_new_q;
     logic [23:0]   una, psn;
-    logic          e_write;
+    logic          e_write, e_read;
     logic [31:0]   e_len;
     logic [63:0]   e_id;
     logic          row_we, err_read;
@@ -97,9 +98,9 @@ module berth_fp_send_complete #(
     assign cfg_queue = cfg.data;
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cqn (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.cqn), .re(op_q == IDLE), .raddr(q), .rdata(cqn));
-    berth_fp_mem #(.WIDTH(97+LC+1), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata({element.write, element.wr_id, element.len, element.ctxs[LC:0]}), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}),
-        .rdata({e_write, e_id, e_len, e_ctxs}));
+    berth_fp_mem #(.WIDTH(98+LC+1), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata({element.write, element.read, element.wr_id, element.len, element.ctxs[LC:0]}), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}),
+        .rdata({e_write, e_read, e_id, e_len, e_ctxs}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS << LE), .OWN(1'b1)) m_end (.clk(clk), .we(end_we), .waddr({end_q, end_idx}),
         .wdata(end_data), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}), .rdata({status, psn}));
 
@@ -113,7 +114,7 @@ module berth_fp_send_complete #(
 
     assign fcq_valid = op_q == GIVE;
     assign fcq.cqn   = cqn;
-    assign fcq.words = {32'd0, 32'd0, 16'd0, e_write ? OP_WRITE : OP_SEND, over ? status : err, 32'(q_q), e_len, e_id};
+    assign fcq.words = {32'd0, 32'd0, 16'd0, e_write ? OP_WRITE : e_read ? OP_READ : OP_SEND, over ? status : err, 32'(q_q), e_len, e_id};
 
     assign init_ack  = op_q == IDLE && init_valid && q_q == init_q;
     assign err_ready = op_q == ROWS && fail_q;

@@ -7,8 +7,8 @@
 // A doorbell that brings its WQE goes straight to the check when nothing of its QP lies before it;
 // else it counts as a plain doorbell, because the process has written the WQE to its queue as well.
 //
-// WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}; of a WRITE, and with flag SEND_IMMEDIATE, a line
-// {address, key, immediate} (message mode only); then SGEs, or with flag SEND_INLINE, and num_sge 0, up to MAX_INLINE bytes of data. A doorbell's slot has the
+// WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}; of a WRITE or READ, and with flag SEND_IMMEDIATE, a line
+// {address, key, immediate} (message mode only; a READ only under selective repeat, and if the peer takes any); then SGEs, or with flag SEND_INLINE, and num_sge 0, up to MAX_INLINE bytes of data. A doorbell's slot has the
 // same form in 64 bytes: two lines and 8 bytes behind the first line; its last 8 bytes are the commit word (decision 28).
 //
 // A queue that cannot be read, or whose doorbell names an element that cannot be (further than the queue is deep ahead of
@@ -84,6 +84,7 @@ module berth_fp_send_wqe #(
     localparam int unsigned MAX_SGE = berth_regs_pkg::MAX_SGE;
     localparam logic [7:0]  OP_SEND = berth_regs_pkg::OP_SEND[7:0];
     localparam logic [7:0]  OP_WRITE = berth_regs_pkg::OP_WRITE[7:0];
+    localparam logic [7:0]  OP_READ = berth_regs_pkg::OP_READ[7:0];
     localparam logic [7:0]  PUSH      = berth_regs_pkg::SEND_PUSH[7:0];
     localparam logic [7:0]  INLINED   = berth_regs_pkg::SEND_INLINE[7:0];
     localparam logic [7:0]  IMMEDIATE = berth_regs_pkg::SEND_IMMEDIATE[7:0];
@@ -115,10 +116,11 @@ module berth_fp_send_wqe #(
     berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth_p (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.log2_depth), .re(p_read), .raddr(p_addr), .rdata(log2_depth_p));
     berth_row_pkg::send_mode_t cfg_mode;
-    logic          message_p, remote_p;
+    logic          message_p, remote_p, reads_p;
     assign cfg_mode = cfg.data;
-    berth_fp_mem #(.WIDTH(2), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
-        .wdata({cfg_mode.message, cfg_mode.remote}), .re(p_read), .raddr(p_addr), .rdata({message_p, remote_p}));
+    berth_fp_mem #(.WIDTH(3), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
+        .wdata({cfg_mode.message, cfg_mode.remote, cfg_mode.remote && cfg_mode.selective && cfg_mode.reads != 8'd0}),
+        .re(p_read), .raddr(p_addr), .rdata({message_p, remote_p, reads_p}));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_pi (.clk(clk), .we(pi_we), .waddr(pi_q),
         .wdata(pi_data), .re(f_read), .raddr(f_addr), .rdata(pi));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_fetched (.clk(clk), .we(fetched_we), .waddr(fetched_q),
@@ -327,19 +329,21 @@ module berth_fp_send_wqe #(
                 : line_q == 3'd1 ? fdb.wqe[255:128]
                 : fdb.wqe[383:256];
 
-    logic          inl, imm, write, ext, ext_line, last_line, sge_used;
+    logic          inl, imm, write, reads, ext, ext_line, last_line, sge_used;   // reads: it is a READ
     logic [2:0]    lines, data_line;      // data_line: of those behind the first one
     logic          bad;
     assign inl       = (h_flags_q & INLINED) != 8'd0;
     assign imm       = (h_flags_q & IMMEDIATE) != 8'd0;
     assign write     = h_opcode_q == OP_WRITE;
-    assign ext       = imm || write;
+    assign reads     = h_opcode_q == OP_READ;
+    assign ext       = imm || write || reads;
     assign ext_line  = ext && line_q == 3'd1;
     assign data_line = line_q - {2'd0, ext};
     assign lines     = {2'd0, ext} + (!inl ? h_sges_q > most_sges(bell_q, ext) ? 3'd0 : h_sges_q[2:0] : bell_q ? 3'd0 : 3'd3);
     assign last_line = line_q == lines;
     assign sge_used  = p_q == P_LINE && !inl && !ext_line && line[95:64] != 32'd0;
-    assign bad       = !(h_opcode_q == OP_SEND || (write && remote_p)) || (h_flags_q & ~(PUSH | INLINED | IMMEDIATE)) != 8'd0
+    assign bad       = !(h_opcode_q == OP_SEND || (write && remote_p) || (reads && reads_p && h_flags_q == 8'd0))
+                       || (h_flags_q & ~(PUSH | INLINED | IMMEDIATE)) != 8'd0
                        || (ext && !message_p)
                        || h_len_q[31] || over_q
                        || (inl ? h_len_q > (bell_q && ext ? MAX_INLINE - 32'd16 : MAX_INLINE) || h_sges_q != 16'd0
@@ -355,6 +359,7 @@ module berth_fp_send_wqe #(
     assign element.inlined = inl;
     assign element.has_imm = imm;
     assign element.write   = write && !bad;
+    assign element.read    = reads && !bad;
     assign {element.imm, element.key, element.va} = ext_q;
     assign element.wr_id  = h_id_q;
     assign element.ctxs   = 9'(bad ? ctxs_q : ctxs_new_q);
@@ -376,7 +381,7 @@ module berth_fp_send_wqe #(
     logic         header_inl;              // h_flags_q has not its flags yet
     logic         header_lines;            // there is a line to read behind it
     assign header = bell_q ? fdb.wqe[127:0] : fetched_line;
-    assign header_ext = (header[15:8] & IMMEDIATE) != 8'd0 || header[7:0] == OP_WRITE;
+    assign header_ext = (header[15:8] & IMMEDIATE) != 8'd0 || header[7:0] == OP_WRITE || header[7:0] == OP_READ;
     assign header_inl = (header[15:8] & INLINED) != 8'd0;
     assign header_lines = header_ext || (header_inl ? !bell_q : header[31:16] != 16'd0 && header[31:16] <= most_sges(bell_q, 1'b0));
 
@@ -432,7 +437,7 @@ module berth_fp_send_wqe #(
                 line_q <= line_q + 3'd1;
                 if (ext_line) begin
                     ext_q  <= line;
-                    over_q <= (!write && line[95:0] != 96'd0) || (!imm && line[127:96] != 32'd0);
+                    over_q <= (!write && !reads && line[95:0] != 96'd0) || (!imm && line[127:96] != 32'd0);
                 end else if (inl) begin
                     data_q <= data_line == 3'd3 ? {line[63:0], data_q[255:0]}
                             : data_line == 3'd2 ? {data_q[319:256], line, data_q[127:0]}

@@ -80,6 +80,20 @@ module berth_fp_tx #(
     output logic                          lst_over,
     input  logic [$clog2(QPS)-1:0]        lst_q,
     input  berth_card_pkg::list_beat_t    lst,
+    // answers to READs that came; frames of those that are dropped
+    input  logic                          ans_valid,
+    output logic                          ans_ready,
+    input  logic [$clog2(QPS)-1:0]        ans_q,
+    input  berth_card_pkg::answer_t       ans,
+    output logic                          ans_free_valid,
+    output logic [17:0]                   ans_free_place,
+    // their payloads, for SCATTER; the oldest one is in place, or has failed
+    output logic                          put_valid,
+    input  logic                          put_ready,
+    output logic [$clog2(QPS)-1:0]        put_q,
+    output berth_card_pkg::placement_t    put,
+    input  logic                          placed_valid,
+    input  logic                          placed_err,
     // acknowledgements and lists to send
     input  logic                          afr_valid,
     output logic                          afr_ready,
@@ -104,9 +118,9 @@ module berth_fp_tx #(
     logic [QW-1:0] c_qp;
     logic [5:0]    c_word;
     berth_card_pkg::row_write_t cfg;
-    logic [8:0]    init_q, init_done;
+    logic [9:0]    init_q, init_done;
     logic          cmd_q, err_pend_q, cmd_ready, err_ready, drain_pend_q, drain_ready, give_pend_q, credits_ready;
-    logic          busy, making, working, quiet_busy, queued, list_full, list_pend_q, starved, holds, is_list, is_size;
+    logic          busy, making, working, quiet_busy, answering, quiet_answering, queued, list_full, list_pend_q, starved, holds, is_list, is_size;
     logic [5:0]    blocks_read, freed_read, blocks_out;
     logic [6:0]    asked, held_ever, given_ever, held_now;
     logic [23:0]   una_read, next_read;
@@ -127,7 +141,7 @@ module berth_fp_tx #(
     berth_row_pkg::send_held_t    c_held;
     berth_row_pkg::send_counts_t  c_counts;
     assign command   = fc.data;
-    assign c_held.busy       = busy || making;
+    assign c_held.busy       = busy || making || answering;
     assign c_held.queued     = queued;
     assign c_held.revoking   = revoking_q[c_qp];
     assign c_held.starved    = starved;
@@ -261,7 +275,7 @@ module berth_fp_tx #(
     assign revoke_start = c_command && command.opcode == berth_row_pkg::SEND_CMD_REVOKE;
     berth_fp_ready #(.QPS(QPS), .SETS(2)) turns (.clk(clk), .rst(rst), .set({revoke_start, turn_again}),
         .set_q({c_qp, turn_q_}), .valid(turn_valid), .q(turn_q_), .pop(turn_pop), .busy(turn_busy));
-    assign revoke_go  = turn_valid && !quiet_busy && !(working && working_q == turn_q_);
+    assign revoke_go  = turn_valid && !quiet_busy && !quiet_answering && !(working && working_q == turn_q_);
     assign turn_again = turn_valid && !revoke_go;
     assign turn_pop   = (revoke_go && revoke_ready) || turn_again;
 
@@ -293,6 +307,7 @@ module berth_fp_tx #(
     logic [LC:0]     piece_ctxs;
     logic [WB-1:0]   log_psn;
     berth_card_pkg::where_t log_where;
+    berth_card_pkg::asked_t log_asked;
     logic            lost_valid, lost_ready, again_valid, again_ready, fail_valid, fail_ready, place_valid, place_ready;
     logic [QW-1:0]   lost_q, again_q, fail_q, place_q;
     berth_card_pkg::lost_t lost_data;
@@ -320,6 +335,15 @@ module berth_fp_tx #(
     berth_card_pkg::part_t part_data;
     logic            open_valid, head_valid, head_ready, left_valid, left_ready;
     berth_card_pkg::left_t left;
+    // Of packets that have left, and of answers that are in place.
+    logic            gone_valid, gone_ready, dead_valid, dead_ready, came_valid, came_ready, unwritten_valid, unwritten_ready;
+    logic            took_valid, took_ready, begun_valid, begun_ready, judging;
+    logic [QW-1:0]   gone_q, dead_q, came_q, begun_q;
+    logic [23:0]     dead_psn, came_psn, begun_psn;
+    berth_card_pkg::left_t gone, came;
+    logic            answer_fault_valid;
+    logic [QW-1:0]   answer_fault_q;
+    logic [7:0]      answer_fault_status;
     logic [QW-1:0]   sq_fault_q, cut_fault_q, send_fault_q, ack_fault_q;
     logic [7:0]      cut_fault_status, send_fault_status;
     logic [1:0]      ack_fault_kind;
@@ -385,7 +409,7 @@ module berth_fp_tx #(
         .covered_data(covered_data), .acked_we(acked_we), .acked_q(acked_q), .acked_data(acked_data), .still(still),
         .wake_we(revoke_done), .wake_q(mark_q), .working(working), .working_q(working_q), .small_valid(small_valid),
         .small_tag(small_tag), .small_pop(small_pop), .big_valid(big_valid), .big_tag(big_tag), .big_pop(big_pop),
-        .log_we(log_we), .log_q(log_q), .log_psn(log_psn), .log_piece(log_piece), .log_where(log_where),
+        .log_we(log_we), .log_q(log_q), .log_psn(log_psn), .log_piece(log_piece), .log_where(log_where), .log_asked(log_asked),
         .want_we(want_we), .want_q(want_q), .want_data(want_data), .end_we(end_we), .end_q(end_q), .end_idx(end_idx),
         .end_data(end_data), .sent_we(sent_we), .sent_q(sent_q), .sent_data(sent_data),
         .sent_again_valid(sent_again_valid), .sent_again_ready(sent_again_ready), .sent_again_q(sent_again_q),
@@ -423,9 +447,35 @@ module berth_fp_tx #(
         .open_q(open_q), .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
         .loaded_valid(loaded_valid), .loaded(loaded), .fs_valid(fs_valid), .fs_ready(fs_ready), .fs(fs),
         .fl_valid(fl_valid), .fl_tag(fl_tag), .backlog(backlog), .busy_q({turn_q_, c_qp}), .busy({quiet_busy, busy}),
-        .left_valid(left_valid), .left_ready(left_ready), .left_q(left_q), .left(left), .fail_valid(fail_valid),
-        .fail_ready(fail_ready), .fail_q(fail_q), .fail_psn(fail_psn)
+        .left_valid(gone_valid), .left_ready(gone_ready), .left_q(gone_q), .left(gone), .fail_valid(dead_valid),
+        .fail_ready(dead_ready), .fail_q(dead_q), .fail_psn(dead_psn)
     );
+
+    berth_fp_answer #(.QPS(QPS), .LB(LB), .WB(WB)) answer (
+        .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg(cfg), .init_valid(init_q[9]), .init_q(c_qp),
+        .init_ack(init_done[9]), .ans_valid(ans_valid), .ans_ready(ans_ready), .ans_q(ans_q), .ans(ans),
+        .ans_free_valid(ans_free_valid), .ans_free_place(ans_free_place), .sent_we(sent_we), .sent_q(sent_q),
+        .sent_data(sent_data), .acked_we(acked_we), .acked_q(acked_q), .acked_data(acked_data), .log_we(log_we),
+        .log_q(log_q), .log_psn(log_psn), .log_asked(log_asked), .block_we(block_we), .block_q(block_q),
+        .block_idx(block_idx), .block_data(block_data), .state_we(state_we), .state_q(state_q), .state_idx(state_idx),
+        .state_data(state_data), .still(still), .busy_q({turn_q_, c_qp}), .busy({quiet_answering, answering}),
+        .put_valid(put_valid), .put_ready(put_ready), .put_q(put_q), .put(put), .placed_valid(placed_valid),
+        .placed_err(placed_err), .judging(judging),
+        .came_valid(begun_valid), .came_ready(begun_ready), .came_q(begun_q), .came_psn(begun_psn),
+        .left_valid(came_valid), .left_ready(came_ready),
+        .done_q(came_q), .left(came), .took_valid(took_valid), .took_ready(took_ready), .fail_valid(unwritten_valid),
+        .fail_ready(unwritten_ready), .done_psn(came_psn), .answer_fault_valid(answer_fault_valid),
+        .answer_fault_q(answer_fault_q), .answer_fault_status(answer_fault_status), .ev_bad(ev.bad_answer)
+    );
+
+    assign left_valid = gone_valid || came_valid;
+    assign {left_q, left} = gone_valid ? {gone_q, gone} : {came_q, came};
+    assign gone_ready = left_ready;
+    assign came_ready = left_ready && !gone_valid;
+    assign fail_valid = dead_valid || unwritten_valid;
+    assign {fail_q, fail_psn} = dead_valid ? {dead_q, dead_psn} : {came_q, came_psn};
+    assign dead_ready = fail_ready;
+    assign unwritten_ready = fail_ready && !dead_valid;
 
     berth_fp_release #(.QPS(QPS), .LB(LB), .LR(LR)) release_ (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg(cfg), .init_valid(init_q[5]), .init_q(c_qp),
@@ -445,7 +495,9 @@ module berth_fp_tx #(
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg(cfg), .init_any(init_q != '0), .init_valid(init_q[6]),
         .init_q(c_qp), .init_ack(init_done[6]), .cmd_valid(cmd_q), .cmd_ready(cmd_ready), .cmd_q(c_qp),
         .cmd_op(command.opcode[2:0]), .now(now), .hurry(hurry), .swept(swept), .swept_on(swept_on),
-        .swept_at(swept_at), .ack_valid(ack_valid), .ack_ready(ack_ready), .ack_q(ack_q), .ack(ack), .sent_we(sent_we),
+        .swept_at(swept_at), .ack_valid(ack_valid && !judging), .ack_ready(ack_ready), .ack_q(ack_q), .ack(ack),
+        .came_valid(begun_valid), .came_ready(begun_ready), .came_q(begun_q), .came_psn(begun_psn), .took_valid(took_valid),
+        .took_ready(took_ready), .took_q(came_q), .took_psn(came_psn), .sent_we(sent_we),
         .sent_q(sent_q), .sent_data(sent_data), .log_we(log_we), .log_q(log_q), .cut_we(cut_we), .cut_q(cut_q),
         .cut_pieces(cut_pieces), .again_valid(again_valid), .again_ready(again_ready), .again_q(again_q),
         .again_data(again_data), .fail_valid(fail_valid), .fail_ready(fail_ready), .fail_q(fail_q),
@@ -502,16 +554,17 @@ module berth_fp_tx #(
     end
 
     // ---- events for firmware --------------------------------------------------------------- From ACK a time-out, a
-    // NAK or an RNR; the last one replaces those before it, because it says more.
+    // NAK or an RNR; the last one replaces those before it, because it says more. Memory that an answer is to be written to
+    // is of a packet that was sent before.
     localparam int unsigned FE_W = 34;
-    logic [3:0]    fe_source;
+    logic [4:0]    fe_source;
     logic [QW-1:0] fe_q;
     logic [FE_W-1:0] fe_what;
     logic [7:0]    fe_code;
-    berth_fp_events #(.QPS(QPS), .SOURCES(4), .W(FE_W)) events (.clk(clk), .rst(rst),
-        .put({sq_fault_valid, send_fault_valid, cut_fault_valid, ack_fault_valid}),
-        .put_q({sq_fault_q, send_fault_q, cut_fault_q, ack_fault_q}),
-        .put_word({FE_W'(sq_fault_wild), FE_W'({send_fault_memory, send_fault_memory && send_fault_again, send_fault_status}),
+    berth_fp_events #(.QPS(QPS), .SOURCES(5), .W(FE_W)) events (.clk(clk), .rst(rst),
+        .put({answer_fault_valid, sq_fault_valid, send_fault_valid, cut_fault_valid, ack_fault_valid}),
+        .put_q({answer_fault_q, sq_fault_q, send_fault_q, cut_fault_q, ack_fault_q}),
+        .put_word({FE_W'({2'b11, answer_fault_status}), FE_W'(sq_fault_wild), FE_W'({send_fault_memory, send_fault_memory && send_fault_again, send_fault_status}),
                    FE_W'(cut_fault_status), ack_fault_kind, ack_fault_arg}),
         .clear(c_we && c_word == berth_row_pkg::SEND_COMMAND && command.opcode == berth_row_pkg::SEND_CMD_START), .clear_q(c_qp),
         .valid(fe_valid), .ready(fe_ready), .source(fe_source), .q(fe_q), .word(fe_what), .busy(fe_busy));
@@ -519,11 +572,12 @@ module berth_fp_tx #(
     assign ack_code = fe_what[33:32] == berth_card_pkg::ACK_TIMEOUT ? berth_row_pkg::EVENT_TIMEOUT
                     : fe_what[33:32] == berth_card_pkg::ACK_NAK ? berth_row_pkg::EVENT_NAK : berth_row_pkg::EVENT_RNR;
     assign fe_code = fe_source[0] ? ack_code : fe_source[1] ? berth_row_pkg::EVENT_LIST
-                   : fe_source[2] ? (fe_what[9] ? berth_row_pkg::EVENT_NO_MEMORY : berth_row_pkg::EVENT_BAD_WQE)
+                   : fe_source[2] || fe_source[4] ? (fe_what[9] ? berth_row_pkg::EVENT_NO_MEMORY : berth_row_pkg::EVENT_BAD_WQE)
                    : fe_what[0] ? berth_row_pkg::EVENT_SEND_INDEX : berth_row_pkg::EVENT_SEND_QUEUE;
     assign fe.code     = fe_code;
     assign fe.qpn      = 16'(fe_q);
-    assign fe.argument = {8'd0, fe_source[0] ? fe_what[31:0] : fe_source[1] ? {24'd0, fe_what[7:0]} : fe_source[2] ? {23'd0, fe_what[8:0]} : 32'd0};
+    assign fe.argument = {8'd0, fe_source[0] ? fe_what[31:0] : fe_source[1] ? {24'd0, fe_what[7:0]}
+                                : fe_source[2] || fe_source[4] ? {23'd0, fe_what[8:0]} : 32'd0};
 
     logic unused;
     assign unused = &{1'b0, fc, turn_busy, fe_source[3]};
