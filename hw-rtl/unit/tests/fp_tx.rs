@@ -8,8 +8,10 @@ mod tx;
 
 use berth_abi::card::FAST_PROBE;
 use berth_abi::cpu::{LIST_BAD, LIST_EARLY};
+use berth_abi::rows::event::MEMORY_AGAIN;
 use berth_abi::rows::{LAYOUT_NUMBER, LAYOUT_TAG, send};
 use berth_abi::status::{WC_BAD_WQE, WC_FLUSHED, WC_OK, WC_REMOTE_ERROR, WC_TOO_LONG};
+use berth_abi::wqe::{SEND_IMMEDIATE, SEND_INLINE, SEND_PUSH};
 use berth_random::Rng;
 use tx::peer::psn_of;
 use tx::{Bench, DENIED, Element, Settings, Setup, widths};
@@ -238,14 +240,17 @@ fn qp_3_a_write_waits_until_those_that_it_overlaps_are_acknowledged() {
     }
 }
 
-/// An immediate or a WRITE in a stream, a WRITE to a peer that takes none; something where nothing may stand.
+/// An immediate, a WRITE or a READ in a stream, a WRITE or a READ to a peer that takes none; something where nothing may stand.
 #[test]
 fn qp_3_what_stands_in_front_of_the_data_is_checked() {
     let plain = || Element::plain(0x1000, 10);
     let immediate = || Element { immediate: Some(7), ..plain() };
     let write = || Element { remote: Some((1, 2)), ..plain() };
     let (stream, message) = (Settings::default(), Settings { message: true, ..Settings::default() });
+    let read = || Element { source: Some((1, 2)), ..plain() };
     let alone = Settings { remote: false, ..message.clone() };
+    let unread = Settings { reads: 0, ..message.clone() };
+    let foreign = Settings { selective: false, ..message.clone() };
     // Bits of a word that are wrong.
     let cases = [
         (&stream, immediate(), (0, 0)),
@@ -256,6 +261,15 @@ fn qp_3_what_stands_in_front_of_the_data_is_checked() {
         (&message, immediate(), (2, 1 << 63)),
         (&message, write(), (0, 1 << 11)),
         (&message, write(), (0, 6 << 16)),
+        (&stream, read(), (0, 0)),
+        (&alone, read(), (0, 0)),
+        (&unread, read(), (0, 0)),
+        (&foreign, read(), (0, 0)),
+        (&message, read(), (3, 1 << 32)),
+        (&message, read(), (0, 6 << 16)),
+        (&message, read(), (0, u64::from(SEND_PUSH) << 8)),
+        (&message, read(), (0, u64::from(SEND_INLINE) << 8)),
+        (&message, read(), (0, u64::from(SEND_IMMEDIATE) << 8)),
     ];
     for width in widths() {
         for (settings, element, (at, bits)) in &cases {
@@ -272,6 +286,264 @@ fn qp_3_what_stands_in_front_of_the_data_is_checked() {
                 assert!(bench.frames_of(7).is_empty(), "{words:x?}");
             }
         }
+    }
+}
+
+/// A READ of so many bytes into memory at `va`.
+fn read(va: u64, len: u32) -> Element {
+    Element { source: Some((0x7_0000_0123, 0xabcd_ef00)), ..Element::plain(va, len) }
+}
+
+/// Each packet asks for one of the answer, and each part of the answer goes where the list says, whatever becomes of packets
+/// and answers on their way.
+#[test]
+fn qp_3_a_read_is_placed_along_its_list() {
+    let list =
+        |n: u64, len: u32| Element { sges: (0..n).map(|i| (0x5_0f00 + 0x1100 * i, len)).collect(), ..read(0, 0) };
+    let kinds = [
+        read(0x1000, 1),
+        read(0x1fff, 30_000),
+        read(0x1000, 8192),
+        read(0, 0),
+        list(1, 700),
+        list(2, 3),
+        list(6, 700),
+        list(6, 1),
+    ];
+    for width in widths() {
+        for (doorbell, loss, late) in [(false, 0.0, 0), (true, 0.0, 0), (false, 0.2, 0), (true, 0.1, 3_000)] {
+            let setup = Setup { loss, late, twice: loss, stalls: loss, ..Setup::default() };
+            let mut bench = Bench::new(width, setup, 7);
+            bench.connect(
+                5,
+                Settings { message: true, log2_mtu: 10, timeout: 300, log2_block: 12, ..Settings::default() },
+            );
+            bench.credits(5, &[8192; 8]);
+            for (element, n) in kinds.iter().zip(0..) {
+                bench.post(5, &[element.clone(), Element::plain(0x1000 * n, 100)], doorbell);
+                bench.run(50);
+            }
+            bench.finish(400_000);
+            assert_eq!((bench.statuses(5), bench.bad_answers), (vec![WC_OK; 16], 0));
+            bench.run(100);
+            assert_eq!(bench.held(5), NOTHING);
+        }
+    }
+}
+
+/// As many packets as were agreed on wait for answers; one that is acknowledged waits still, and so does what is behind it.
+#[test]
+fn qp_3_a_read_is_complete_when_it_is_answered() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 7);
+        bench.connect(7, Settings { message: true, reads: 3, log2_mtu: 8, ..Settings::default() });
+        bench.silent(7);
+        bench.credits(7, &[100]);
+        bench.post(7, &[read(0x1000, 1024), Element::plain(0, 100)], false);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench), [0, 1, 2], "no more are taken at a time");
+        // Those before it are not answered: they count still.
+        let answer = |bench: &mut Bench, psn| {
+            let bytes = bench.bytes_for(7, psn);
+            bench.answer_read(7, psn, &bytes);
+            quiet(bench);
+        };
+        answer(&mut bench, 1);
+        assert_eq!(psns(&bench), [0, 1, 2]);
+        answer(&mut bench, 0);
+        assert_eq!(psns(&bench), [0, 1, 2, 3, 4]);
+        bench.answer(7, 4, 0x1f, None);
+        quiet(&mut bench);
+        assert_eq!((bench.statuses(7).len(), bench.read(7, send::UNA)), (0, 2));
+        for psn in [3, 2] {
+            answer(&mut bench, psn);
+        }
+        bench.finish(3_000);
+        assert_eq!((bench.statuses(7), bench.bad_answers), (vec![WC_OK; 2], 0));
+    }
+}
+
+/// An answer is taken once; one that nobody asked for, or of another length, is counted and changes nothing.
+#[test]
+fn qp_3_only_what_was_asked_for_is_written() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 7);
+        bench.connect(7, Settings { message: true, log2_mtu: 8, first_psn: 0xff_fffe, ..Settings::default() });
+        bench.silent(7);
+        bench.credits(7, &[100]);
+        bench.post(7, &[read(0x1000, 300), Element::plain(0, 100), read(0x2000, 0)], false);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench), [0xff_fffe, 0xff_ffff, 0, 1]);
+        let bytes = |bench: &Bench, psn| bench.bytes_for(7, psn);
+        let (first, second) = (bytes(&bench, 0xff_fffe), bytes(&bench, 0xff_ffff));
+        assert_eq!((first.len(), second.len()), (256, 44));
+        // Of no packet, a SEND's, too long, too short, something for nothing.
+        for (n, (psn, bytes)) in [
+            (2, &first[..]),
+            (0, &first[..100]),
+            (0xff_ffff, &first[..45]),
+            (0xff_fffe, &first[..255]),
+            (1, &first[..1]),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            bench.answer_read(7, psn, bytes);
+            bench.run(300);
+            assert_eq!((bench.bad_answers, bench.read(7, send::UNA)), (n as u32 + 1, 0xff_fffe));
+        }
+        for _ in 0..3 {
+            bench.answer_read(7, 0xff_ffff, &second);
+            bench.answer_read(7, 0xff_fffe, &first);
+        }
+        bench.run(600);
+        assert_eq!(bench.read(7, send::UNA), 0);
+        // What is before the window is old.
+        bench.answer_read(7, 0xff_ffff, &second);
+        bench.answer_read(7, 0xff_fff0, &second);
+        bench.answer_read(7, 1, &[]);
+        bench.finish(3_000);
+        assert_eq!(bench.bad_answers, 5);
+    }
+}
+
+/// Nothing is asked for before there is memory for the answer, and nothing behind it goes.
+#[test]
+fn pc_2_a_read_waits_for_its_memory() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup { missing: 1.0, service: 5_000, ..Setup::default() }, 7);
+        bench.connect(7, Settings { message: true, ..Settings::default() });
+        bench.credits(7, &[100]);
+        bench.post(7, &[read(0x1000, 300), Element::inline(10)], false);
+        bench.run(4_000);
+        assert_eq!(psns(&bench), []);
+        bench.finish(20_000);
+    }
+}
+
+/// A write fails that is under way when its pages go; the packet's answer is asked for again.
+#[test]
+fn qp_3_an_answer_that_could_not_be_written_is_asked_for_again() {
+    for width in widths() {
+        let setup = Setup { write_failures: 0.3, ..Setup::default() };
+        let mut bench = Bench::new(width, setup, 7);
+        bench.connect(7, Settings { message: true, log2_mtu: 8, log2_block: 12, timeout: 300, ..Settings::default() });
+        bench.post(7, &[read(0x1f80, 3_000), read(0x3000, 200)], false);
+        bench.finish(60_000);
+        assert!(bench.packets_counted[1] > 0);
+        assert_eq!((bench.statuses(7), bench.held(7)), (vec![WC_OK; 2], NOTHING));
+    }
+}
+
+/// Memory is let go of while its packets wait for answers: what comes meanwhile is dropped, and comes again when it is there.
+/// If it cannot be had any more, firmware is told.
+#[test]
+fn vc_9_memory_of_a_read_may_go_while_its_answer_is_on_the_way() {
+    for width in widths() {
+        for denied in [false, true] {
+            let mut bench = Bench::new(width, Setup::default(), 7);
+            bench.connect(7, Settings { message: true, log2_mtu: 8, log2_block: 12, ..Settings::default() });
+            bench.silent(7);
+            bench.post(7, &[read(0x1000, 1000)], false);
+            quiet(&mut bench);
+            assert_eq!(psns(&bench), [0, 1, 2, 3]);
+            let answer = |bench: &mut Bench, psn| {
+                let bytes = bench.bytes_for(7, psn);
+                bench.answer_read(7, psn, &bytes);
+            };
+            answer(&mut bench, 0);
+            bench.run(500);
+            if denied {
+                bench.deny(0x1000, 1);
+            }
+            bench.revoke(0x1000, 1);
+            answer(&mut bench, 1);
+            bench.run(500);
+            assert_eq!(bench.read(7, send::UNA), 1, "its memory is not there");
+            bench.run(5_000);
+            (1..4).for_each(|psn| answer(&mut bench, psn));
+            if denied {
+                bench.run(500);
+                assert_eq!(bench.take_events(), [(7, 7, MEMORY_AGAIN as u64 | u64::from(DENIED))]);
+                bench.end(7, WC_REMOTE_ERROR);
+                bench.command(7, send::CMD_DRAIN);
+                bench.settle_config();
+                bench.run(500);
+                assert_eq!(bench.statuses(7), [WC_REMOTE_ERROR]);
+            } else {
+                bench.finish(3_000);
+            }
+            assert_eq!((bench.ranges_held(), bench.held(7)), (0, NOTHING));
+        }
+    }
+}
+
+/// What is being written when a QP ends is written; what comes afterwards is not.
+#[test]
+fn vc_3_memory_of_reads_goes_back_when_a_qp_ends() {
+    for width in widths() {
+        for before in [0, 5, 10, 15, 20, 30, 50, 100] {
+            let mut bench = Bench::new(width, Setup::default(), 7);
+            bench.connect(7, Settings { message: true, log2_mtu: 8, log2_block: 12, ..Settings::default() });
+            bench.silent(7);
+            bench.post(7, &[read(0x1f80, 1000), read(0x5000, 10)], false);
+            quiet(&mut bench);
+            let answer = |bench: &mut Bench, psn| {
+                let bytes = bench.bytes_for(7, psn);
+                bench.answer_read(7, psn, &bytes);
+            };
+            answer(&mut bench, 1);
+            answer(&mut bench, 0);
+            bench.run(before);
+            bench.end(7, WC_REMOTE_ERROR);
+            bench.settle_config();
+            answer(&mut bench, 2);
+            while bench.held(7).busy != 0 {}
+            bench.command(7, send::CMD_DRAIN);
+            bench.settle_config();
+            answer(&mut bench, 3);
+            bench.run(500);
+            assert_eq!(bench.statuses(7), [WC_REMOTE_ERROR, WC_FLUSHED]);
+            assert_eq!((bench.ranges_held(), bench.held(7), bench.bad_answers), (0, NOTHING, 0));
+        }
+    }
+}
+
+/// Answers come in the order of their packets: one whose answer is missing shows when three later ones have come, or their
+/// acknowledgement, which says nothing of its own.
+#[test]
+fn qp_3_an_answer_that_is_lost_is_asked_for_again() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 7);
+        bench.connect(7, Settings { message: true, log2_mtu: 8, reads: 8, ..Settings::default() });
+        bench.silent(7);
+        bench.credits(7, &[100]);
+        bench.post(7, &[read(0x1000, 8 * 256), Element::plain(0, 100), read(0x4000, 256)], false);
+        quiet(&mut bench);
+        let sent: Vec<u32> = (0..9).collect();
+        assert_eq!(psns(&bench), sent);
+        let answer = |bench: &mut Bench, psn| {
+            let bytes = bench.bytes_for(7, psn);
+            bench.answer_read(7, psn, &bytes);
+            quiet(bench);
+        };
+        answer(&mut bench, 1);
+        answer(&mut bench, 2);
+        assert_eq!(psns(&bench).len(), 9, "two are not enough");
+        answer(&mut bench, 3);
+        assert_eq!(psns(&bench)[9..], [0]);
+        answer(&mut bench, 4);
+        assert_eq!(psns(&bench).len(), 10, "once in a round trip");
+        bench.answer(7, 8, 0x1f, None);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench)[10..], [5]);
+        for psn in [0, 5, 6, 7] {
+            answer(&mut bench, psn);
+        }
+        assert_eq!(psns(&bench)[11..], [9]);
+        answer(&mut bench, 9);
+        bench.finish(3_000);
+        assert_eq!(bench.bad_answers, 0);
     }
 }
 

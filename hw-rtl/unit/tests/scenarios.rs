@@ -92,6 +92,8 @@ fn sending_with_loss_reordering_page_faults_and_failed_reads() {
             unmaps: rng.chance(0.5),
             service: rng.between(1, 4_000),
             read_failures: pick(rng, &[0.0, 0.02]),
+            write_failures: pick(rng, &[0.0, 0.05]),
+            write: rng.between(1, 400),
             ..Setup::default()
         };
         Bench::random(rng, width, setup, &[true, false]).finish(3_000_000);

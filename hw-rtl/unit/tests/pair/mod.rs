@@ -393,7 +393,7 @@ impl Pair {
 
     /// An element of any kind that a row may send.
     pub fn random_element(&mut self, end: usize, q: u32, message: bool) -> Element {
-        let mut element = random_element(&mut self.rng, message);
+        let mut element = random_element(&mut self.rng, message, false);
         let key = self.flows[end][&q].key;
         element.remote = element.remote.filter(|_| key != 0).map(|(va, _)| {
             // About the same bytes, and others.
@@ -807,7 +807,7 @@ impl Pair {
         }
         if e.host.acquire(self.now, half, tag as u16, span) && half == 0 {
             let q = (tag >> 6) as u32;
-            self.flows[k].get_mut(&q).expect("connected").sender.pinned(tag & 63, va, len);
+            self.flows[k].get_mut(&q).expect("connected").sender.pinned(tag & 63, va, len, false);
         }
         let row = row_of(half, tag);
         let waiting = e.host.waiting(|h, t| row_of(h, t.into()) == row);

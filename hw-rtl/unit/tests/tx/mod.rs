@@ -5,7 +5,8 @@
 pub mod peer;
 
 use berth_abi::rows::{event::EVENT_TIMEOUT, send};
-use berth_abi::wqe::{Cqe, MAX_SGE, OP_SEND, OP_WRITE, SEND_PUSH, Sge, Wqe};
+use berth_abi::wqe::{Cqe, MAX_SGE, OP_READ, OP_SEND, OP_WRITE, SEND_PUSH, Sge, Wqe};
+use berth_protocol::rc::{Message, Op};
 use berth_random::Rng;
 use berth_rtl_host::{PAGE, Ranges, Reply, Span, pages};
 use berth_rtl_unit::{Module, Port};
@@ -22,6 +23,9 @@ const QUEUES: u64 = 0x7_0000_0000;
 const LOG2_DEPTH: u32 = 10;
 /// Words of a WQE.
 const WQE: usize = 16;
+/// Places of frames that answers come in, and their bytes.
+const SLOTS: u32 = 16;
+const SLOT: u32 = 8192;
 /// The host's answer when a page cannot be had.
 pub const DENIED: u8 = 3;
 
@@ -51,6 +55,9 @@ pub struct Setup {
     pub unmaps: bool,
     /// Probability that a payload read fails.
     pub read_failures: f64,
+    /// Probability that a payload write fails; cycles that it takes.
+    pub write_failures: f64,
+    pub write: u64,
     /// Cycles from the wire's end to the acknowledgement's arrival.
     pub round_trip: u64,
     /// Probability that a frame, or an acknowledgement, is lost; that it comes twice.
@@ -72,6 +79,8 @@ impl Default for Setup {
             missing: 0.0,
             unmaps: false,
             read_failures: 0.0,
+            write_failures: 0.0,
+            write: 100,
             round_trip: 200,
             loss: 0.0,
             twice: 0.0,
@@ -96,6 +105,8 @@ pub struct Element {
     pub immediate: Option<u32>,
     /// Address and key of a WRITE: message mode only.
     pub remote: Option<(u64, u32)>,
+    /// Likewise of a READ: the SGEs are where the answer goes.
+    pub source: Option<(u64, u32)>,
     /// What stands in the queue in its place, if a malformed one.
     pub words: Option<[u64; WQE]>,
 }
@@ -119,7 +130,11 @@ impl Element {
     }
     /// Opcode of its completion.
     pub fn opcode(&self) -> u8 {
-        if self.remote.is_some() { OP_WRITE } else { OP_SEND }
+        match (self.remote, self.source) {
+            (Some(_), _) => OP_WRITE,
+            (_, Some(_)) => OP_READ,
+            _ => OP_SEND,
+        }
     }
     /// Bytes.
     pub fn len(&self) -> u32 {
@@ -129,8 +144,11 @@ impl Element {
     fn pages(&self) -> impl Iterator<Item = u64> + '_ {
         self.sges.iter().filter(|s| s.1 > 0).flat_map(|&(va, len)| pages(va, len.into()))
     }
-    /// The bytes themselves.
+    /// The bytes themselves, as they lie here, or at the peer.
     pub fn bytes(&self) -> Vec<u8> {
+        if let Some((va, key)) = self.source {
+            return (0..u64::from(self.len())).map(|i| byte_at(va.wrapping_add(i)) ^ key as u8).collect();
+        }
         match &self.data {
             Some(data) => data.clone(),
             None => self.sges.iter().flat_map(|&(va, len)| (0..u64::from(len)).map(move |i| byte_at(va + i))).collect(),
@@ -155,6 +173,7 @@ impl Element {
             wqe = wqe.with_inline(data).expect("the element has room");
         }
         let wqe = self.remote.map_or(wqe, |(va, key)| wqe.with_remote(va, key).expect("the element has room"));
+        let wqe = self.source.map_or(wqe, |(va, key)| wqe.with_source(va, key).expect("the element has room"));
         self.immediate.map_or(wqe, |immediate| wqe.with_immediate(immediate).expect("the element has room"))
     }
 }
@@ -192,6 +211,24 @@ struct Acknowledgement {
     psn: u32,
     syndrome: u8,
     sack: Option<u128>,
+}
+
+/// An answer to a READ on its way to the card.
+struct Answer {
+    due: u64,
+    q: u32,
+    psn: u32,
+    bytes: Vec<u8>,
+}
+
+/// A part of an answer that is being written: the last one of it is told.
+struct Write {
+    due: u64,
+    q: u32,
+    psn: u32,
+    frame: u32,
+    more: bool,
+    failed: bool,
 }
 
 struct Ports {
@@ -278,6 +315,29 @@ impl Ports {
             "ack.syndrome",
             "ack.has_sack",
             "ack.sack",
+            "ans_valid",
+            "ans_ready",
+            "ans_q",
+            "ans.psn",
+            "ans.len",
+            "ans.payload",
+            "ans.frame",
+            "ans_free_valid",
+            "ans_free_place",
+            "put_valid",
+            "put_ready",
+            "put_q",
+            "put.psn",
+            "put.payload",
+            "put.frame",
+            "put.len",
+            "put.asid",
+            "put.va",
+            "put.write",
+            "put.answer",
+            "put.more",
+            "placed_valid",
+            "placed_err",
             "lst_valid",
             "lst_ready",
             "lst_over",
@@ -304,6 +364,7 @@ impl Ports {
             "lfr.sizes",
             "ev.ack_taken",
             "ev.bad_ack",
+            "ev.bad_answer",
             "ev.list_taken",
             "ev.list_again",
             "ev.refused",
@@ -351,6 +412,10 @@ pub struct Bench {
     mac_free: f64,
     wire: Vec<(u64, Vec<u8>)>,
     acks: Vec<Acknowledgement>,
+    answers: Vec<Answer>,
+    /// Frames that the card has, of answers.
+    frames: BTreeMap<u32, Vec<u8>>,
+    writes: VecDeque<Write>,
     lists: VecDeque<(u32, bool, u32, u32)>,
     own_acks: VecDeque<(u32, u32, u8, Option<u128>)>,
     own_lists: VecDeque<(u32, bool, u32, u32)>,
@@ -364,6 +429,8 @@ pub struct Bench {
     pub time_outs: BTreeMap<u32, u32>,
     /// Pulses of the counters for acknowledgements that were taken, and that cannot be.
     pub acks_counted: [u32; 2],
+    /// And for answers that cannot be.
+    pub bad_answers: u32,
     /// Likewise for lists: taken, come again, refused.
     pub lists_counted: [u32; 3],
     /// And for packets, and those of them that were sent before.
@@ -405,6 +472,9 @@ impl Bench {
             mac_free: 0.0,
             wire: Vec::new(),
             acks: Vec::new(),
+            answers: Vec::new(),
+            frames: BTreeMap::new(),
+            writes: VecDeque::new(),
             lists: VecDeque::new(),
             own_acks: VecDeque::new(),
             own_lists: VecDeque::new(),
@@ -414,6 +484,7 @@ impl Bench {
             stuck: false,
             time_outs: BTreeMap::new(),
             acks_counted: [0; 2],
+            bad_answers: 0,
             lists_counted: [0; 3],
             packets_counted: [0; 2],
             credits_counted: [0; 2],
@@ -442,8 +513,11 @@ impl Bench {
         for (word, value) in words {
             self.write(q, word, value);
         }
+        let reads = settings.message && settings.reads > 0;
         self.peers.insert(q, Peer::new(q, settings));
-        self.peers.get_mut(&q).expect("just made").gaps = self.setup.read_failures > 0.0;
+        // What goes again overtakes what has not left for the first time; a READ's packet needs no memory for that.
+        self.peers.get_mut(&q).expect("just made").gaps =
+            self.setup.read_failures > 0.0 || (self.setup.loss > 0.0 && reads);
         self.settle_config();
     }
 
@@ -515,6 +589,16 @@ impl Bench {
     /// An acknowledgement comes.
     pub fn answer(&mut self, q: u32, psn: u32, syndrome: u8, sack: Option<u128>) {
         self.acks.push(Acknowledgement { due: self.cycle, q, psn, syndrome, sack });
+    }
+
+    /// An answer to a READ comes, whatever is in it.
+    pub fn answer_read(&mut self, q: u32, psn: u32, bytes: &[u8]) {
+        self.answers.push(Answer { due: self.cycle, q, psn, bytes: bytes.to_vec() });
+    }
+
+    /// What the peer has for the packet `psn` of a READ.
+    pub fn bytes_for(&self, q: u32, psn: u32) -> Vec<u8> {
+        self.peers[&q].bytes_for(psn)
     }
 
     pub fn command(&mut self, q: u32, value: u32) {
@@ -662,6 +746,9 @@ impl Bench {
         self.mac.clear();
         self.wire.clear();
         self.acks.clear();
+        self.answers.clear();
+        self.frames.clear();
+        self.writes.clear();
         self.lists.clear();
         self.memory.reset();
     }
@@ -675,7 +762,10 @@ impl Bench {
     /// Until everything posted is complete and no memory is held; a hang if nothing arrives or completes for `limit` cycles.
     pub fn finish(&mut self, limit: u64) {
         let (mut end, mut so_far) = (self.cycle + limit, 0);
-        while !self.peers.values().all(Peer::complete) || self.memory.ranges() > 0 {
+        let over = |bench: &Self| {
+            bench.peers.values().all(Peer::complete) && bench.memory.ranges() == 0 && bench.frames.is_empty()
+        };
+        while !over(self) {
             self.step();
             if self.cycle < end {
                 continue;
@@ -683,11 +773,13 @@ impl Bench {
             let now = self.peers.values().map(Peer::progress).sum();
             if now == so_far {
                 let left: Vec<_> = self.peers.values().map(Peer::describe).collect();
-                let stuck: Vec<_> =
-                    ["fdb", "qr", "qc", "xa", "xr", "load", "loaded", "hw", "fs", "fl", "fcq", "ack", "lst", "fe"]
-                        .iter()
-                        .filter(|port| self.is(&format!("{port}_valid")))
-                        .collect();
+                let stuck: Vec<_> = [
+                    "fdb", "qr", "qc", "xa", "xr", "load", "loaded", "hw", "fs", "fl", "fcq", "ack", "ans", "put",
+                    "lst", "fe",
+                ]
+                .iter()
+                .filter(|port| self.is(&format!("{port}_valid")))
+                .collect();
                 eprintln!(
                     "shown: {stuck:?}; under way: {} queue reads, {} answers, {} reads, {} in the MAC, {} ACKs, {} lists",
                     self.queue_reads.len(),
@@ -772,12 +864,15 @@ impl Bench {
             let q = i * 9 + rng.below(9) as u32;
             let message = rng.chance(0.3);
             let log2_mtu = rng.between(8, 12) as u32;
+            let selective = selective[rng.below(selective.len() as u64) as usize];
+            let reads = if selective { rng.below(9) as u32 } else { 0 };
             bench.connect(
                 q,
                 Settings {
                     message,
+                    reads,
                     log2_mtu,
-                    selective: selective[rng.below(selective.len() as u64) as usize],
+                    selective,
                     window: rng.between(1, 255) as u32,
                     ahead: rng.between(1, 32) as u32,
                     log2_block: rng.between(12, 16) as u32,
@@ -789,7 +884,7 @@ impl Bench {
             let (low, high) =
                 if message { (6_000, 20_000) } else { (1, 1 << rng.between(if faulty { 9 } else { 4 }, 15)) };
             bench.peers.get_mut(&q).expect("just made").supply = Some((low, high));
-            let elements: Vec<_> = (0..rng.between(1, 40)).map(|_| random_element(rng, message)).collect();
+            let elements: Vec<_> = (0..rng.between(1, 40)).map(|_| random_element(rng, message, reads > 0)).collect();
             for group in elements.chunks(rng.between(1, 7) as usize) {
                 bench.post(q, group, rng.chance(0.5));
                 bench.run(rng.below(60));
@@ -802,8 +897,12 @@ impl Bench {
     /// golden model's requester.
     pub fn follow_golden_model(&mut self, rng: &mut Rng) {
         let q = rng.below(64) as u32;
+        let selective = rng.chance(0.7);
+        let message = selective && rng.chance(0.5);
         let settings = Settings {
-            selective: rng.chance(0.7),
+            selective,
+            message,
+            reads: rng.between(1, 16) as u32,
             log2_mtu: 8,
             first_psn: (rng.below(100) as u32).wrapping_sub(50) & 0xff_ffff,
             reorder: rng.between(1, 4) as u32,
@@ -813,15 +912,21 @@ impl Bench {
         self.connect(q, settings.clone());
         self.silent(q);
         // No more than the window has: new ones may go while memory of lost ones is asked for.
-        let (most, len): (u64, u32) = if rng.chance(0.3) { (248, 2000) } else { (60, 700) };
+        // Memory of a READ is held until it is answered, and the card has so many blocks at a time.
+        let (most, len): (u64, u32) = if message || rng.chance(0.7) { (60, 700) } else { (248, 2000) };
         let packets = rng.between(2, most) as u32;
-        let elements: Vec<_> =
-            (0..packets.div_ceil(len.div_ceil(256))).map(|_| Element::plain(0x1000 + rng.below(9999), len)).collect();
+        let elements: Vec<_> = (0..packets.div_ceil(len.div_ceil(256)))
+            .map(|_| {
+                let source = (message && rng.chance(0.5)).then(|| (rng.draw(), 7));
+                Element { source, ..Element::plain(0x1000 + rng.below(9999), len) }
+            })
+            .collect();
         self.credits(q, &vec![len; elements.len()]);
         self.post(q, &elements, false);
         let mut model = peer::requester(&settings);
-        for i in 0..elements.len() as u32 {
-            model.post(peer::message(i, len, i)).expect("room");
+        for (element, i) in elements.iter().zip(0..) {
+            let op = if element.source.is_some() { Op::Read } else { Op::Send };
+            model.post(Message { op, ..peer::message(i, len, i) }).expect("room");
         }
         let mut now = 0;
         let mut expected: Vec<u32> = Vec::new();
@@ -842,9 +947,22 @@ impl Bench {
             if !model.busy() {
                 break;
             }
-            let (psn, syndrome, sack) = peer::random_answer(rng, &model, settings.selective);
-            self.answer(q, psn, syndrome, sack);
-            model.response(now, &peer::response(psn, syndrome, sack));
+            // An answer may come for a packet that is acknowledged, and overtake others.
+            let flight = model.window().flight();
+            let near = rng.chance(0.5);
+            let n = rng.below(if near { flight.min(3) } else { flight }.into()) as u32;
+            let psn = (model.window().una().get() + n) & 0xff_ffff;
+            let bytes = self.bytes_for(q, psn);
+            if message && rng.chance(0.6) {
+                if !bytes.is_empty() {
+                    self.answer_read(q, psn, &bytes);
+                    model.response(now, &peer::data(psn, bytes.len() as u32));
+                }
+            } else {
+                let (psn, syndrome, sack) = peer::random_answer(rng, &model, settings.selective);
+                self.answer(q, psn, syndrome, sack);
+                model.response(now, &peer::response(psn, syndrome, sack));
+            }
             while model.complete().is_some() {}
         }
     }
@@ -884,8 +1002,10 @@ impl Bench {
         let read = self.offer_read_done();
         let left = self.offer_left();
         let ack = self.offer_acknowledgement();
+        let data = self.offer_answer_to_read();
+        self.offer_placed();
         self.offer_lists();
-        for ready in ["fe_ready", "qr_ready", "xa_ready", "load_ready", "hw_ready", "fcq_ready"] {
+        for ready in ["put_ready", "fe_ready", "qr_ready", "xa_ready", "load_ready", "hw_ready", "fcq_ready"] {
             let go = self.go();
             self.set(ready, go && !(self.deaf && ready == "fe_ready"));
         }
@@ -920,6 +1040,14 @@ impl Bench {
         {
             self.acks.remove(i);
         }
+        if let Some((i, frame)) = data
+            && self.is("ans_ready")
+        {
+            let Answer { q, psn, bytes, .. } = self.answers.remove(i);
+            self.peers.get_mut(&q).expect("connected").came(psn, &bytes);
+            self.frames.insert(frame, bytes);
+        }
+        self.take_writes();
         if self.is("lst_valid") && self.is("lst_ready") {
             let begin = self.lists.pop_front().is_some_and(|beat| beat.1);
             while !begin && self.is("lst_over") && self.lists.front().is_some_and(|next| !next.1) {
@@ -939,6 +1067,7 @@ impl Bench {
         for (count, name) in self.acks_counted.iter_mut().zip(["ev.ack_taken", "ev.bad_ack"]) {
             *count += u32::from(self.m.is(self.p.of(name)));
         }
+        self.bad_answers += u32::from(self.is("ev.bad_answer"));
         for (count, name) in self.lists_counted.iter_mut().zip(["ev.list_taken", "ev.list_again", "ev.refused"]) {
             *count += u32::from(self.m.is(self.p.of(name)));
         }
@@ -1069,6 +1198,83 @@ impl Bench {
         i
     }
 
+    /// An answer comes in a frame that is free.
+    fn offer_answer_to_read(&mut self) -> Option<(usize, u32)> {
+        let now = self.cycle;
+        let free = (0..SLOTS).find(|frame| !self.frames.contains_key(frame));
+        let i = self.answers.iter().position(|a| a.due <= now).filter(|_| self.go());
+        let offered = i.zip(free);
+        self.set("ans_valid", offered.is_some());
+        if let Some((i, frame)) = offered {
+            let Answer { q, psn, ref bytes, .. } = self.answers[i];
+            let len = bytes.len() as u64;
+            self.set("ans_q", q);
+            self.set("ans.psn", psn);
+            self.set("ans.len", len);
+            self.set("ans.frame", frame * SLOT);
+            self.set("ans.payload", frame * SLOT + 58);
+        }
+        offered
+    }
+
+    /// The oldest answer is written.
+    fn offer_placed(&mut self) {
+        let mut failed = false;
+        let mut last = None;
+        for (n, write) in self.writes.iter().enumerate() {
+            if write.due > self.cycle {
+                break;
+            }
+            failed |= write.failed;
+            if !write.more {
+                last = Some(n);
+                break;
+            }
+        }
+        let shown = last.filter(|_| self.go());
+        self.set("placed_valid", shown.is_some());
+        self.set("placed_err", failed);
+    }
+
+    fn take_writes(&mut self) {
+        if self.is("ans_free_valid") {
+            let place = self.get("ans_free_place") as u32;
+            assert!(place % SLOT == 0 && self.frames.remove(&(place / SLOT)).is_some(), "{place:#x} is given back");
+        }
+        if self.is("placed_valid") {
+            let failed = self.is("placed_err");
+            while let Some(write) = self.writes.pop_front() {
+                if !write.more {
+                    self.frames.remove(&write.frame).expect("it was there");
+                    if !failed {
+                        self.peers.get_mut(&write.q).expect("connected").placed(write.psn);
+                    }
+                    break;
+                }
+            }
+        }
+        if self.is("put_valid") && self.is("put_ready") {
+            let (q, psn, va, len) =
+                (self.get("put_q") as u32, self.get("put.psn") as u32, self.get("put.va"), self.get("put.len"));
+            let (payload, frame) = (self.get("put.payload") as u32, self.get("put.frame") as u32 / SLOT);
+            assert!(len > 0 && self.is("put.write") && self.is("put.answer") && self.get("put.asid") == ASID.into());
+            let span = Span { asid: ASID, va, len, write: true };
+            assert!(self.memory.covers(span), "a write of {len} bytes at {va:#x}, which are not held");
+            let failed = !self.memory.reaches(span)
+                || (self.setup.write_failures > 0.0 && self.rng.chance(self.setup.write_failures));
+            let at = (payload - frame * SLOT - 58) as usize;
+            let (bytes, more) = (&self.frames[&frame][at..at + len as usize], self.is("put.more"));
+            let peer = self.peers.get_mut(&q).expect("connected");
+            peer.written(psn, va, bytes);
+            if !more {
+                peer.all_written(psn);
+            }
+            let after = self.writes.back().map_or(0, |w| w.due + 1);
+            let due = (self.cycle + self.setup.write + len * 8 / self.width).max(after);
+            self.writes.push_back(Write { due, q, psn, frame, more, failed });
+        }
+    }
+
     fn offer_lists(&mut self) {
         let list = self.lists.front().copied().filter(|_| self.go());
         self.set("lst_valid", list.is_some());
@@ -1173,8 +1379,9 @@ impl Bench {
 
     fn translate(&mut self) {
         let (va, len, tag) = (self.get("xa.va"), self.get("xa.len"), self.get("xa.tag"));
-        assert!(len > 0 && !self.is("xa.write") && self.get("xa.asid") == ASID.into());
-        let span = Span { asid: ASID, va, len, write: false };
+        let write = self.is("xa.write");
+        assert!(len > 0 && self.get("xa.asid") == ASID.into());
+        let span = Span { asid: ASID, va, len, write };
         if self.is("xa.give_back") {
             return self.memory.release(span);
         }
@@ -1184,7 +1391,7 @@ impl Bench {
         }
         if self.memory.acquire(self.cycle, 0, tag as u16, span) {
             let (q, block) = ((tag >> 6) as u32, tag & 63);
-            self.peers.get_mut(&q).expect("connected").pinned(block, va, len);
+            self.peers.get_mut(&q).expect("connected").pinned(block, va, len, write);
         }
     }
 
@@ -1241,7 +1448,13 @@ impl Bench {
             let (_, bytes) = self.wire.remove(i);
             let q = peer::destination(&bytes).expect("checked before");
             let every = self.setup.ack_every;
-            let answer = self.peers.get_mut(&q).expect("connected").arrived(&bytes, every, self.cycle);
+            let peer = self.peers.get_mut(&q).expect("connected");
+            let answer = peer.arrived(&bytes, every, self.cycle);
+            for (psn, bytes) in std::mem::take(&mut peer.answers) {
+                let arrivals = self.arrivals(self.cycle);
+                let answers = arrivals.into_iter().map(|due| Answer { due, q, psn, bytes: bytes.clone() });
+                self.answers.extend(answers);
+            }
             self.acknowledge(q, answer);
         }
         let overdue: Vec<_> = self.peers.iter_mut().map(|(q, peer)| (*q, peer.overdue(self.cycle))).collect();
@@ -1258,8 +1471,8 @@ impl Bench {
     }
 }
 
-/// A send of any kind that the mode allows.
-pub fn random_element(rng: &mut Rng, message: bool) -> Element {
+/// A send of any kind that the mode allows; `reads`: READs too.
+pub fn random_element(rng: &mut Rng, message: bool, reads: bool) -> Element {
     let push = rng.chance(0.3);
     let element = match rng.below(10) {
         0 => Element { push, ..Element::plain(0x1_0000, 0) },
@@ -1276,6 +1489,9 @@ pub fn random_element(rng: &mut Rng, message: bool) -> Element {
         }
     };
     let room = message && element.sges.len() < MAX_SGE;
+    if room && reads && element.data.is_none() && rng.chance(0.4) {
+        return Element { source: Some((rng.draw(), rng.draw() as u32)), push: false, ..element };
+    }
     let immediate = (room && rng.chance(0.3)).then(|| rng.draw() as u32);
     // About the same bytes, and others.
     let va = if rng.chance(0.5) { rng.below(1 << 14) } else { rng.draw() };

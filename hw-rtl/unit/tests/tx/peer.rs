@@ -8,8 +8,8 @@ use berth_abi::wire::*;
 use berth_protocol::credit::cut::{self, Cut, Mode, NicCut, Out, Send, gather};
 use berth_protocol::credit::list::Reader;
 use berth_protocol::rc::{
-    self, Bitmap, Immediate, Kind, Message, Op, Remote, RequestPacket, Requester, RequesterConfig, ResponseBody,
-    ResponsePacket, Syndrome, Wide,
+    self, Bitmap, Immediate, Kind, Message, Op, Position, Remote, RequestPacket, Requester, RequesterConfig,
+    ResponseBody, ResponsePacket, Syndrome, Wide,
 };
 use berth_protocol::wire;
 use berth_protocol::wire::headers::{Mac, Template, Words};
@@ -33,6 +33,8 @@ pub struct Settings {
     pub message: bool,
     /// The peer takes WRITEs.
     pub remote: bool,
+    /// READs that it takes at a time.
+    pub reads: u32,
     pub log2_mtu: u32,
     pub selective: bool,
     pub window: u32,
@@ -48,6 +50,7 @@ impl Default for Settings {
         Self {
             message: false,
             remote: true,
+            reads: 4,
             log2_mtu: 12,
             selective: true,
             window: 255,
@@ -64,7 +67,7 @@ impl Settings {
     pub fn word(&self) -> u32 {
         let (selective, message) = (self.selective.into(), self.message.into());
         send::Mode {
-            reads: 0,
+            reads: self.reads,
             reorder: self.reorder,
             window: self.window,
             remote: self.remote.into(),
@@ -85,6 +88,8 @@ pub fn requester(s: &Settings) -> Model {
         true => RequesterConfig { reorder: s.reorder as u8, ..RequesterConfig::berth(s.log2_mtu as u8, 255, 0) },
         false => RequesterConfig { count_credits: false, ..RequesterConfig::foreign(s.log2_mtu as u8, 255, 0) },
     };
+    // The card asks for one packet at a time.
+    let config = RequesterConfig { reads: s.reads as u8, read_log2: 0, ..config };
     Requester::new(config, s.first_psn)
 }
 
@@ -99,6 +104,11 @@ pub fn message(tag: u32, len: u32, credit: u32) -> Message {
         imm: Immediate::Remaining,
         ..Message::default()
     }
+}
+
+/// The answer to a READ's packet, as the golden model has it.
+pub const fn data(psn: u32, len: u32) -> ResponsePacket {
+    ResponsePacket { psn, msn: 0, body: ResponseBody::Read { position: Position::Only, len } }
 }
 
 /// As the golden model has it.
@@ -182,9 +192,14 @@ pub struct Peer {
     /// By their credits.
     pub pieces: Vec<Piece>,
     wanted: Vec<u8>,
-    /// Memory of what is cut, in blocks, and how much of it has been asked for.
-    blocks: Vec<(u64, u64)>,
+    /// Memory of what is cut, in blocks, and whether it is written to; how much of it has been asked for.
+    blocks: Vec<(u64, u64, bool)>,
     asked: usize,
+    /// Answers to READs that are to go, and what is in place of them.
+    pub answers: Vec<(u32, Vec<u8>)>,
+    answered: Vec<bool>,
+    /// Of the answer that is being written: its packet, and bytes so far.
+    writing: Option<(u32, usize)>,
     // credits
     granted: u32,
     last_list: Option<u32>,
@@ -224,6 +239,9 @@ impl Peer {
             wanted: Vec::new(),
             blocks: Vec::new(),
             asked: 0,
+            answers: Vec::new(),
+            answered: Vec::new(),
+            writing: None,
             granted: 0,
             last_list: None,
             sent: 0,
@@ -245,7 +263,8 @@ impl Peer {
                 id: number,
                 len: element.len(),
                 immediate: element.immediate.filter(|_| self.settings.message),
-                write: element.remote.is_some(),
+                // A READ is one piece without a credit, as such a WRITE.
+                write: element.remote.is_some() || element.source.is_some(),
             })
             .expect("the model has room, and takes it in this mode");
         self.bytes.push(element.bytes());
@@ -335,7 +354,8 @@ impl Peer {
                 Out::TooLong(id) => self.wanted[id as usize] = WC_TOO_LONG,
                 Out::Write { id, credit } => {
                     let element = &self.elements[id as usize];
-                    let (va, key) = element.remote.expect("a WRITE");
+                    let (va, key) = element.remote.or(element.source).expect("a WRITE or READ");
+                    let op = if element.source.is_some() { Op::Read } else { Op::Write };
                     let len = element.len();
                     let remote = Remote { va, key, len };
                     let piece = cut::Piece {
@@ -346,12 +366,13 @@ impl Peer {
                         last: true,
                         immediate: element.immediate,
                     };
-                    self.send(&piece, Message { op: Op::Write, remote, ..Message::default() }, credit.is_some());
+                    self.send(&piece, Message { op, remote, ..Message::default() }, credit.is_some());
                 }
                 Out::Piece(piece) => self.send(&piece, Message::default(), true),
             }
         }
         self.seen.resize(self.expected.len(), false);
+        self.answered.resize(self.expected.len(), false);
     }
 
     /// A piece goes: with a credit, if it is by a credit; `message` says what of it is none of the piece's own.
@@ -393,7 +414,11 @@ impl Peer {
                 end: self.total as u32,
                 credit: piece.credit,
             });
-            self.model.response(0, &response(sent.packet.psn, 0x1f, None));
+            let its = match sent.packet {
+                RequestPacket { kind: Kind::Read, remote: Some(Remote { len, .. }), psn, .. } => data(psn, len),
+                packet => response(packet.psn, 0x1f, None),
+            };
+            self.model.response(0, &its);
         }
         while self.model.complete().is_some() {}
         if self.elements[element].data.is_none() && self.elements[element].claimed.is_none() {
@@ -401,7 +426,7 @@ impl Peer {
                 let end = va + u64::from(len);
                 while va < end {
                     let len = (end - va).min((1 << self.settings.log2_block) - va % PAGE);
-                    self.blocks.push((va, len));
+                    self.blocks.push((va, len, self.elements[element].source.is_some()));
                     va += len;
                 }
             }
@@ -419,23 +444,23 @@ impl Peer {
 
     /// Memory is asked for, the first time: the next block of what is cut (PC-2), or a part of a packet that goes
     /// again (VC-4). `block` is its number in the card.
-    pub fn pinned(&mut self, block: u64, va: u64, len: u64) {
+    pub fn pinned(&mut self, block: u64, va: u64, len: u64, write: bool) {
         if block & 32 == 0 {
             // What was let go of is asked for anew, at its place: one of the last 32.
             let back = (self.asked as u64).wrapping_sub(block + 1) % 32 + 1;
             let older = self.asked.checked_sub(back as usize).and_then(|i| self.blocks.get(i));
-            if self.withdrawn && (back < 32 || self.blocks.get(self.asked) != Some(&(va, len))) {
-                assert_eq!(Some(&(va, len)), older, "QP {}: {back} blocks before block {}", self.q, self.asked);
+            if self.withdrawn && (back < 32 || self.blocks.get(self.asked) != Some(&(va, len, write))) {
+                assert_eq!(Some(&(va, len, write)), older, "QP {}: {back} blocks before block {}", self.q, self.asked);
                 return;
             }
-            assert_eq!(Some(&(va, len)), self.blocks.get(self.asked), "QP {}: block {}", self.q, self.asked);
+            assert_eq!(Some(&(va, len, write)), self.blocks.get(self.asked), "QP {}: block {}", self.q, self.asked);
             self.asked += 1;
             return;
         }
         let part = (block & 7) as usize;
         let is = |p: &Expected| {
             let sges = &self.elements[p.element].sges;
-            gather(sges, p.offset as u32, p.packet.len).nth(part) == Some((va, len as u32))
+            !write && gather(sges, p.offset as u32, p.packet.len).nth(part) == Some((va, len as u32))
         };
         // It may be on its way to the MAC still: a NAK loses all that is not acknowledged.
         assert!(
@@ -463,6 +488,9 @@ impl Peer {
         // The acknowledgement and the bytes remaining are looked at below.
         assert_eq!(RequestPacket { ack_request: p.ack_request, imm: p.imm, ..told }, *p, "{context}");
         let last = match (&p.placement, &p.remote) {
+            (None, Some(part)) if p.kind == Kind::Read => {
+                expected.offset as u32 + part.len == self.elements[expected.element].len()
+            }
             (Some(at), Some(remote)) => at.index + 1 == rc::packets(remote.len, self.settings.log2_mtu as u8),
             _ => p.position.ends(),
         };
@@ -500,11 +528,25 @@ impl Peer {
             let nak = !std::mem::replace(&mut self.told, true) && !self.silent;
             return nak.then_some((self.settings.first_psn.wrapping_add(self.next as u32) & PSN, 0x60, None));
         }
+        if self.expected[index].packet.kind == Kind::Read {
+            // One that is early is not kept.
+            if index > self.next {
+                let nak = !std::mem::replace(&mut self.told, true) && !self.silent;
+                return nak.then_some((self.settings.first_psn.wrapping_add(self.next as u32) & PSN, 0x60, None));
+            }
+            if !self.silent {
+                let psn = self.expected[index].packet.psn;
+                self.answers.push((psn, self.bytes_for(psn)));
+            }
+        }
         let repeated = self.seen[index];
         self.seen[index] = true;
         while self.seen.get(self.next) == Some(&true) {
             let p = &self.expected[self.next].packet;
-            self.landed += u32::from(if p.kind == Kind::Write { p.imm.is_some() } else { p.position.begins() });
+            self.landed += u32::from(match p.kind {
+                Kind::Send => p.position.begins(),
+                _ => p.imm.is_some(),
+            });
             self.next += 1;
             self.told = false;
         }
@@ -535,6 +577,12 @@ impl Peer {
     pub fn completed(&mut self, number: u32, len: u32, status: u8, opcode: u8) {
         assert_eq!(number as usize, self.statuses.len(), "QP {}: completions are in order", self.q);
         let element = &self.elements[number as usize];
+        let its = self.expected.iter().zip(&self.answered).filter(|(p, _)| p.element == number as usize);
+        assert!(
+            status != WC_OK || element.source.is_none() || its.clone().all(|(_, answered)| *answered),
+            "QP {}: READ {number} is complete, and not all of it is in place",
+            self.q
+        );
         assert_eq!((len, opcode), (element.claimed.unwrap_or(element.len()), element.opcode()));
         self.statuses.push(status);
     }
@@ -545,7 +593,58 @@ impl Peer {
 
     /// Packets that have arrived, and completions.
     pub fn progress(&self) -> usize {
-        self.next + self.statuses.len()
+        self.next + self.statuses.len() + self.answered.iter().filter(|answered| **answered).count()
+    }
+
+    /// A part of an answer is written: it is the next one of the packet, and what the peer had.
+    pub fn written(&mut self, psn: u32, va: u64, bytes: &[u8]) {
+        let index = self.index_of(psn);
+        let p = &self.expected[index];
+        let context = format!("QP {} packet {index}: {} bytes at {va:#x}", self.q, bytes.len());
+        let part = p.packet.remote.filter(|_| p.packet.kind == Kind::Read).expect("a READ");
+        let done = match self.writing {
+            Some((of, done)) => {
+                assert_eq!(of, psn, "{context}: within another one");
+                done
+            }
+            None => 0,
+        };
+        assert!(!self.answered[index], "{context}: it was answered before");
+        let at = p.offset + done;
+        let place = gather(&self.elements[p.element].sges, at as u32, part.len - done as u32).next();
+        assert!(
+            place.is_some_and(|(at, room)| at == va && bytes.len() <= room as usize),
+            "{context}: it belongs to {place:x?}"
+        );
+        assert_eq!(bytes, &self.bytes[p.element][at..][..bytes.len()], "{context}");
+        self.writing = Some((psn, done + bytes.len()));
+    }
+
+    /// That was the last part of it: it is in place once it is told, if none of them has failed.
+    pub fn all_written(&mut self, psn: u32) {
+        let len = self.expected[self.index_of(psn)].packet.remote.map(|part| part.len as usize);
+        assert_eq!(self.writing.take().map(|(_, done)| done), len, "QP {}: packet {psn:#x}", self.q);
+    }
+
+    /// What the peer has for the packet `psn` of a READ.
+    pub fn bytes_for(&self, psn: u32) -> Vec<u8> {
+        let p = &self.expected[self.index_of(psn)];
+        self.bytes[p.element][p.offset..][..p.packet.remote.map_or(0, |part| part.len as usize)].to_vec()
+    }
+
+    /// An answer is in place.
+    pub fn placed(&mut self, psn: u32) {
+        let index = self.index_of(psn);
+        self.answered[index] = true;
+    }
+
+    /// An answer without bytes comes, or one that nobody asked for: it is in place when it is there, if the card takes it.
+    pub fn came(&mut self, psn: u32, bytes: &[u8]) {
+        let index = self.index_of(psn);
+        let empty = |p: &Expected| p.packet.kind == Kind::Read && p.packet.remote.is_some_and(|part| part.len == 0);
+        if bytes.is_empty() && index < self.sent && self.expected.get(index).is_some_and(empty) {
+            self.answered[index] = true;
+        }
     }
 
     /// All is over.
@@ -611,7 +710,7 @@ pub fn destination(frame: &[u8]) -> Option<u32> {
 }
 
 pub fn is_data(frame: &[u8]) -> bool {
-    frame[42] <= BTH_WRITE_ONLY_IMM
+    frame[42] <= BTH_READ_REQUEST
 }
 
 pub fn psn_of(frame: &[u8]) -> u32 {
