@@ -847,7 +847,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
     }
 
     /// The next packet of a job's answer, and whether it is the last.
-    fn answer(job: &mut Job, log2: u8, msn: u32) -> Option<(Reply, bool)> {
+    fn next_of(job: &mut Job, log2: u8, msn: u32) -> Option<(Reply, bool)> {
         let psn = Psn::<BITS>::new(job.psn).plus(job.sent).get();
         let (body, payload) = match (job.kind, job.state) {
             (Kind::Read, _) => {
@@ -865,21 +865,29 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
 
     /// The next response packet, if one is due. Asking seldom reduces the number of acknowledgements.
     pub fn respond(&mut self) -> Option<Reply> {
+        self.answer_again().or_else(|| self.answer()).or_else(|| self.acknowledge())
+    }
+
+    /// Of what [`Responder::respond`] gives, the answers to what has come again. Who reads their payloads while other
+    /// packets leave asks for each kind by itself.
+    pub fn answer_again(&mut self) -> Option<Reply> {
         let (log2, msn) = (self.config.log2_mtu, self.msn);
-        if let Some(job) = self.again.first()
-            && let Some((reply, last)) = Self::answer(job, log2, msn)
-        {
-            if last {
-                self.again.pop();
-            }
-            return Some(reply);
+        let (reply, last) = Self::next_of(self.again.first()?, log2, msn)?;
+        if last {
+            self.again.pop();
         }
+        Some(reply)
+    }
+
+    /// Likewise, the answers to READs and atomics in their order.
+    pub fn answer(&mut self) -> Option<Reply> {
+        let (log2, msn) = (self.config.log2_mtu, self.msn);
         let placed = self.arrival.placed().get();
         if let Some(job) = self.jobs.first()
             && (job.sent != 0
                 || rule::holds(Rule::ReadAfterWrite, job.psn == placed)
                 || matches!(job.state, JobState::Known(_)))
-            && let Some((reply, last)) = Self::answer(job, log2, msn)
+            && let Some((reply, last)) = Self::next_of(job, log2, msn)
         {
             if let ResponseBody::Atomic { original } = reply.packet.body {
                 self.replays.rotate_right(1);
@@ -894,6 +902,11 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             (self.ack_due, self.unacked) = (false, 0);
             return Some(reply);
         }
+        None
+    }
+
+    /// Likewise, acknowledgements and refusals.
+    pub fn acknowledge(&mut self) -> Option<Reply> {
         let settled = self.arrival.placed() == self.followed;
         // The end of the connection waits for no placement, because unplaced packets are not acknowledged.
         let fatal = matches!(self.refusal, Some(Refusal::Fatal(..)));
