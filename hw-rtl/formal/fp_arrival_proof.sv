@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The receiver's PSN window (berth_fp_arrival), for any QP and any PSN, from the start of the QP on:
-// * a packet is accepted only if it lies within the window of the oldest that is not in place;
+// * a packet is accepted only if it lies within the window of the oldest that is not in place, and so are all of a READ;
 // * no PSN is accepted twice while it is in the window or behind it, nor is its payload given away twice;
 // * the window moves by one, and past a packet only if that was accepted and is in place;
 // * the bitmaps say so: `seen` what was accepted, `in_place` what of it has been reported; `fol` ends at the first hole.
@@ -25,7 +25,11 @@ module fp_arrival_proof #(
     input berth_card_pkg::arrival_t item,
     input logic              place_ready, landed_ready, done_ready, afr_ready, broken_ready,
         claim_ready, claimed_valid, over_ready,
-    input logic [2:0]        claimed_refusal
+    input logic [2:0]        claimed_refusal,
+    input logic              claimed_one_shot, answered_valid,
+    input logic [4:0]        st_reads, st_agains,
+    input logic [QW-1:0]     answered_q,
+    input berth_card_pkg::answered_t answered
 );
     logic started_q = 1'b0;
     always_ff @(posedge clk) started_q <= 1'b1;
@@ -42,7 +46,8 @@ module fp_arrival_proof #(
         .placed_valid(placed_valid), .placed_q(placed_q), .placed_psn(placed_psn), .placed_err(placed_err),
         .place_valid(place_valid), .place_ready(place_ready), .place_q(place_q), .place(place), .landed_ready(landed_ready),
         .done_ready(done_ready), .afr_ready(afr_ready), .broken_ready(broken_ready), .claim_ready(claim_ready),
-        .claimed_valid(claimed_valid), .claimed_refusal(claimed_refusal), .over_ready(over_ready));
+        .claimed_valid(claimed_valid), .claimed_refusal(claimed_refusal), .claimed_one_shot(claimed_one_shot),
+        .st_reads(st_reads), .st_agains(st_agains), .answered_valid(answered_valid), .answered_q(answered_q), .answered(answered), .over_ready(over_ready));
 
     // As in berth_fp_arrival.
     typedef struct packed {
@@ -63,6 +68,9 @@ module fp_arrival_proof #(
         logic [4:0]   refusal_code;
         logic         refused;
         logic [23:0]  skipped, msn;
+        logic [4:0]   most;
+        logic [5:0]   reads, agains;
+        logic         of_again;
     } row_t;
     row_t now, after;       // the row before and after this clock
     localparam RW = $bits(now);
@@ -78,6 +86,7 @@ module fp_arrival_proof #(
     (* hierconn *) wire [QW-1:0] \dut.q_next ;
     (* hierconn *) wire [23:0]   \dut.psn_q ;
     localparam ITEM_W = $bits(item);
+    localparam AW = $bits(answered);
     (* hierconn *) wire [ITEM_W-1:0] \dut.p_q ;
     berth_card_pkg::arrival_t at_hand;
     assign at_hand = \dut.p_q ;
@@ -90,7 +99,12 @@ module fp_arrival_proof #(
     (* hierconn *) wire [WB:0]   \dut.walk_q ;
     (* hierconn *) wire [23:0]   \dut.at_q ;
     (* hierconn *) wire \dut.same_q , \dut.take , \dut.go , \dut.row_we , \dut.rec_we , \dut.err_q , \dut.old_q ,
-        \dut.beyond_q , \dut.seen_q , \dut.order_q ;
+        \dut.beyond_q , \dut.seen_q , \dut.order_q , \dut.want_read , \dut.extent_q , \dut.fits_q , \dut.answered_now_q ;
+    (* hierconn *) wire [AW-1:0] \dut.a_q ;
+    berth_card_pkg::answered_t answered_now;
+    assign answered_now = \dut.a_q ;
+    (* hierconn *) wire [W-1:0]  \dut.span_q ;
+    (* hierconn *) wire [WB:0]   \dut.count_q ;
 
     (* anyconst *) logic [QW-1:0] the_q;
     (* anyconst *) logic [23:0]   the_psn;
@@ -113,8 +127,11 @@ module fp_arrival_proof #(
     wire starts  = step && \dut.state_q == DECIDE && \dut.op_q == OP_CMD && \dut.cmd_op_q == berth_row_pkg::STEP_START;
     wire same    = \dut.psn_q == the_psn;
     wire accepts = step && \dut.state_q == DECIDE && \dut.op_q == OP_PACKET && \dut.rec_we ;
-    wire reports = step && \dut.state_q == DECIDE && \dut.op_q == OP_PLACED && !\dut.err_q ;
+    // What is answered again was in place before.
+    wire reports = step && \dut.state_q == DECIDE && \dut.op_q == OP_PLACED && !\dut.err_q && !(\dut.answered_now_q && answered_now.again);
     wire moves   = step && !starts && now.placed != after.placed;
+    // A READ is accepted: the packet is one of its.
+    wire reads   = step && \dut.state_q == DECIDE && \dut.op_q == OP_PACKET && \dut.want_read && !\dut.old_q ;
     wire [12:0] len = at_hand.len;
     wire gives   = place_valid && place_ready && place_q == the_q && place.psn == the_psn;
 
@@ -122,10 +139,11 @@ module fp_arrival_proof #(
     wire [23:0] pos    = the_psn - now.placed;
     wire        beyond = pos >= 24'(W) && !pos[23];    // and before it comes into the window again
     wire        taken  = taken_q && !beyond;
+    wire        of_read = reads && pos < 24'(W) && \dut.span_q [pos[WB-1:0]];
     wire        there  = (taken && there_q) || (accepts && same && len == '0) || (taken && reports && same);
     always_ff @(posedge clk) begin
         on_q    <= !rst && (on_q || starts);
-        taken_q <= !starts && (taken || (accepts && same));
+        taken_q <= !starts && (taken || (accepts && same) || of_read);
         given_q <= !starts && ((taken && given_q) || gives);
         there_q <= !starts && there;
     end
@@ -137,12 +155,14 @@ module fp_arrival_proof #(
     wire [WB:0] run     = run_of(now.seen);
     wire       follows  = mine && (\dut.state_q == FOLLOW_READ || \dut.state_q == FOLLOW);
     wire       drains   = mine && (\dut.state_q == DRAIN_READ || \dut.state_q == DRAIN);
-    wire        claims  = \dut.state_q == CLAIM || \dut.state_q == CLAIMED;
     wire [23:0] at      = \dut.psn_q - now.placed;
+    wire        claims  = \dut.state_q >= CLAIM;       // or how much a READ asks for is being found out
+    logic [W-1:0] span;
+    always_comb for (int i = 0; i < W; i++) span[i] = 24'(i) >= at && 24'(i) < at + 24'(\dut.count_q );
 
     always_comb if (!rst && on_q) begin
         assert (!accepts || \dut.psn_q - now.placed < 24'(W));
-        assert (!(accepts && same && taken));
+        assert (!(accepts && same && taken) && !(of_read && taken));
         assert (!gives || ((taken || (accepts && same)) && !(taken && given_q)));
         assert (!moves || after.placed == now.placed + 24'd1);
         assert (!(moves && now.placed == the_psn) || (taken || (accepts && same)) && there);
@@ -156,6 +176,8 @@ module fp_arrival_proof #(
                 || (\dut.at_q == at && \dut.old_q == at[23] && \dut.beyond_q == (at >= 24'(W)) && \dut.run_q == run
                     && \dut.seen_q == (at < 24'(W) && now.seen[at[WB-1:0]]) && \dut.order_q == (at == 24'(run))
                     && now == stored_q));
+        assert (!(mine && \dut.extent_q && (\dut.state_q == DECIDE || \dut.state_q == CLAIM || \dut.state_q == CLAIMED))
+                || (\dut.span_q == span && \dut.fits_q == (at + 24'(\dut.count_q ) <= 24'(W) && (now.seen & span) == '0)));
         assert (!follows || (now.fol == \dut.walk_q && \dut.walk_q < run && \dut.op_q == OP_PACKET));
         assert (!drains || (now.in_place[0] && now.fol != '0));
         assert (!(mine && (\dut.state_q == SETTLE || claims)) || \dut.op_q == OP_PACKET);

@@ -355,9 +355,9 @@ mutant berth_fp_keys.sv 's/begins  *= ahead == .0 \&\& !claim.over/begins = ahea
 mutant berth_fp_keys.sv "s/if (op_q == OP_OVER) claim_new.over = 1'b1;/if (op_q == OP_OVER) claim_new = '0;/"
 mutant berth_fp_keys.sv 's/claim_we  *= entry_we || claims/claim_we = claims/'
 mutant berth_fp_keys.sv 's/state_q <= CLEAR;/state_q <= IDLE;/'
-proof fp_tx_places fp_tx_places_proof silent=berth_fp_tx_places.sv free="waits next_of list_of last_of made over" induction=3 frames=16 \
+proof fp_tx_places fp_tx_places_proof silent=berth_fp_tx_places.sv free="waits next_of list_of last_of made over answer_of" induction=3 frames=16 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_tx_places_proof.sv ../formal/queue_free.sv berth_fp_tx_places.sv
-mutant berth_fp_tx_places.sv 's/ \&\& !dead_q) || (op_q == FAIL/) || (op_q == FAIL/'
+mutant berth_fp_tx_places.sv 's/ \&\& !fails) || (op_q == FAIL/) || (op_q == FAIL/'
 mutant berth_fp_tx_places.sv 's/ | (complete ? step_bit : .0)) & ~open_bit/ \& ~open_bit) | (complete ? step_bit : 0)/;s/whole_q   <= (whole_q/whole_q   <= whole_q | (0/'
 mutant berth_fp_tx_places.sv 's/m_shown_q  <= !failed_q.number(m_pick).;/m_shown_q  <= 1;/'
 mutant berth_fp_tx_places.sv 's/open\.over ? open_bit/1 ? 0/'

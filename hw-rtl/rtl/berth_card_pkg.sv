@@ -283,7 +283,7 @@ package berth_card_pkg;
 
     // Increments of the card's counters (C_FP_* and those of credits).
     typedef struct packed {
-        logic [15:0] packets, again, acks, lists, bytes_sent, blocks, taken, bytes_placed, landed, duplicates, dropped, slots;
+        logic [15:0] packets, again, acks, lists, bytes_sent, blocks, taken, bytes_placed, landed, duplicates, dropped, slots, answers;
         logic [15:0] bad_wqe, acks_taken, bad_acks, list_repeats, page_strays;
         logic [15:0] credits_posted, lists_sent, credits_sent, lists_taken, credits_taken, lists_refused;
     } fast_amounts_t;
@@ -312,6 +312,7 @@ package berth_card_pkg;
         logic hit, miss;
         logic stray;
         logic posted;
+        logic answer;            // a packet of an answer to a READ is given to be sent
         logic lists;             // a list has left the builder ...
         logic [6:0] list_len;    // ... with so many credits
         logic list_again;
@@ -363,6 +364,7 @@ package berth_card_pkg;
         logic [7:0]  ack_every;         // packets, 1 or more
         logic        foreign;           // no credit lists: RNR where there is no receive ...
         logic [4:0]  rnr;               // ... with this timer
+        logic [4:0]  reads;             // READs under way at most
     } arrival_step_t;
     typedef struct packed {
         logic        ask;               // only a question
@@ -420,7 +422,8 @@ package berth_card_pkg;
     typedef struct packed {
         logic        on;                // they are taken here
         logic        selective;
-        logic        remote;            // they may be one-sided
+        logic        remote;            // they may be one-sided ...
+        logic        reads;             // ... READs too
         logic [3:0]  log2_mtu;
         logic [7:0]  asid;
         logic [15:0] domain;
@@ -456,6 +459,7 @@ package berth_card_pkg;
         logic        write;             // of a WRITE: to `whole` bytes from `va` on
         logic [63:0] va;
         logic [31:0] key, whole;
+        logic        read;              // of a READ: from there
         logic [3:0]  log2_mtu;          // of the QP ...
         logic [15:0] domain;            // ... and its protection domain
         logic [2:0]  refusal;           // KEY_*
@@ -519,6 +523,46 @@ package berth_card_pkg;
         logic        answer;            // of a READ: the transmit half is told of its end ...
         logic        more;              // ... which is that of a later part of it, the next one here
     } placement_t;
+
+    // A READ is to be answered. All before a PSN of a QP is in place, or answered.
+    typedef struct packed {
+        logic        again;             // it was answered before
+        logic [23:0] psn;               // of its first packet
+        logic [8:0]  packets;
+        logic [63:0] va;
+        logic [20:0] len;
+        logic [31:0] key;
+        logic        one_shot;          // its key serves one operation
+        logic [15:0] domain;
+        logic [3:0]  log2_mtu;
+    } read_t;
+    typedef struct packed {
+        logic [23:0] psn, msn;
+    } way_t;
+
+    // A packet of the answer is to be sent; its payload has been read from memory; ARRIVAL hears of it.
+    typedef struct packed {
+        logic        begins, ends;      // the answer
+        logic [23:0] psn, msn;
+        logic [12:0] len;
+        logic [7:0]  asid;
+        logic [63:0] va;
+        logic [3:0]  tag;               // comes back
+    } response_t;
+    typedef struct packed {
+        logic [3:0] tag;
+        logic       failed;             // it could not be read, and is not sent
+    } response_end_t;
+    typedef struct packed {
+        logic        again;             // it was asked for again
+        logic [23:0] psn;
+        logic        ends;              // it is the last one ...
+        logic [23:0] first;             // ... of a READ with this PSN ...
+        logic        one_shot;          // ... whose key serves one operation
+        logic [31:0] key;
+        logic        failed;            // there is no answer
+        logic [3:0]  fault;             // FAULT_*
+    } answered_t;
 
     // A receive that is parsed.
     typedef struct packed {
@@ -756,6 +800,8 @@ package berth_card_pkg;
         logic [23:0] psn;
         logic        apart;             // goes again: waits only for others that do
         logic        over;              // does not go: counts as one that could not be read
+        logic        answer;            // of an answer to a READ ...
+        logic [3:0]  answer_tag;        // ... with this tag
         left_t       left;
     } open_t;
 endpackage

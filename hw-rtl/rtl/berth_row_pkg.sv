@@ -81,7 +81,8 @@ package berth_row_pkg;
 
     // Rows of the fast path: The half that receives
     typedef struct packed {
-        logic [7:0] zero_31_24;
+        logic [2:0] zero_31_29;
+        logic [4:0] reads; // RDMA READs that the peer may have under way, at most 16; 0: READs go to the core
         logic [7:0] ack_every; // Packets until an ACK without being asked
         logic [2:0] zero_15_13;
         logic [4:0] rnr_timer; // RNR timer, as InfiniBand codes it
@@ -221,7 +222,7 @@ package berth_row_pkg;
     localparam logic [7:0] EVENT_RECEIVE_QUEUE      = 8'h42; // The receive queue cannot be read; nothing more is fetched
     localparam logic [7:0] EVENT_RECEIVE_INDEX      = 8'h43; // A doorbell of the receive queue names an element that cannot be, and is not taken
     localparam logic [7:0] EVENT_TARGET             = 8'h44; // Memory that the peer was told to wait for (PC-4) can be had now, or it is known that it never can: the peer is to try again
-    localparam logic [3:0] FAULT_WRITE              = 4'h0; // Bytes could not be written, or were to go to a receive that is withdrawn
+    localparam logic [3:0] FAULT_WRITE              = 4'h0; // Bytes could not be written, or read for an answer, or were to go to a receive that is withdrawn
     localparam logic [3:0] FAULT_OUT_OF_ORDER       = 4'h1; // Out of order, and not taken
     localparam logic [3:0] FAULT_OUT_OF_WINDOW      = 4'h2; // Beyond the window
     localparam logic [3:0] FAULT_NOT_READY          = 4'h3; // No receive is there for a peer that knows no credit lists

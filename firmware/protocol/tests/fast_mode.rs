@@ -47,6 +47,7 @@ const MODE: send::Mode = send::Mode {
     log2_mtu: MTU.trailing_zeros(),
 };
 const RECEIVES: recv::Mode = recv::Mode {
+    reads: 0,
     ack_every: 8,
     rnr_timer: 0,
     remote: 0,

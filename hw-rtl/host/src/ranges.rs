@@ -119,12 +119,17 @@ impl Ranges {
         self.hold(now, user, tag, span);
     }
 
-    /// A user asks for a range without holding it.
-    pub fn probe(&mut self, now: u64, user: usize, tag: u16, span: Span) {
+    /// A user asks whether a range is there.
+    pub fn see(&mut self, now: u64, user: usize, tag: u16, span: Span) {
         span.pages().for_each(|vpn| self.know(span.asid, vpn, true));
         let hit = span.pages().all(|vpn| self.table.find(span.asid, vpn, span.write).is_some());
         self.tell(now, user, tag, hit);
-        if !hit {
+    }
+
+    /// A user asks for a range without holding it.
+    pub fn probe(&mut self, now: u64, user: usize, tag: u16, span: Span) {
+        self.see(now, user, tag, span);
+        if !span.pages().all(|vpn| self.table.find(span.asid, vpn, span.write).is_some()) {
             self.request(now, user, tag, span);
         }
     }

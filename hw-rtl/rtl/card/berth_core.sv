@@ -416,6 +416,7 @@ module berth_core #(
         wire_amounts[16 * berth_regs_pkg::C_FP_BAD_ACKS     +: 16] = fp_amounts.bad_acks;
         wire_amounts[16 * berth_regs_pkg::C_FP_LIST_REPEATS +: 16] = fp_amounts.list_repeats;
         wire_amounts[16 * berth_regs_pkg::C_FP_PAGE_STRAYS  +: 16] = fp_amounts.page_strays;
+        wire_amounts[16 * berth_regs_pkg::C_FP_ANSWERS      +: 16] = fp_amounts.answers;
         wire_amounts[16 * berth_regs_pkg::C_FW_FRAMES       +: 16] = 16'(ev_core);
         wire_amounts[16 * berth_regs_pkg::C_RX_NOT_FOR_US   +: 16] = 16'(ev_not_ours);
         wire_amounts[16 * berth_regs_pkg::C_RX_CORE_FULL    +: 16] = 16'(ev_core_full);

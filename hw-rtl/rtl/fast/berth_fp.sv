@@ -135,7 +135,7 @@ module berth_fp #(
     // ---- the halves --------------------------------------------------------------------------
     logic          ack_valid, ack_ready, lst_valid, lst_ready, lst_over;
     logic [QW-1:0] ack_q, lst_q, afr_q, lfr_q, ans_q, put_q;
-    logic          ans_valid, ans_ready, ans_free_valid, put_valid, put_ready, answered_valid, answered_err;
+    logic          ans_valid, ans_ready, ans_free_valid, put_valid, put_ready, put_over_valid, put_over_err;
     logic [17:0]   ans_free_place;
     berth_card_pkg::answer_t    ans;
     berth_card_pkg::placement_t put;
@@ -143,6 +143,10 @@ module berth_fp #(
     berth_card_pkg::list_beat_t lst;
     berth_card_pkg::list_out_t  lfr;
     logic          afr_valid, afr_ready, lfr_valid, lfr_ready;
+    logic          rsp_valid, rsp_ready, rspd_valid;
+    logic [QW-1:0] rsp_q;
+    berth_card_pkg::response_t     rsp;
+    berth_card_pkg::response_end_t rspd;
     berth_card_pkg::tx_events_t t_ev;
     berth_card_pkg::rx_events_t r_ev;
     logic          hurry;
@@ -165,8 +169,10 @@ module berth_fp #(
         .ack_q(ack_q), .ack(ack), .lst_valid(lst_valid), .lst_ready(lst_ready), .lst_over(lst_over), .lst_q(lst_q),
         .lst(lst), .ans_valid(ans_valid), .ans_ready(ans_ready), .ans_q(ans_q), .ans(ans),
         .ans_free_valid(ans_free_valid), .ans_free_place(ans_free_place), .put_valid(put_valid), .put_ready(put_ready),
-        .put_q(put_q), .put(put), .placed_valid(answered_valid), .placed_err(answered_err), .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr(afr),
-        .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr(lfr), .hurry(hurry), .swept(swept[0]), .swept_on(swept_on[0]),
+        .put_q(put_q), .put(put), .placed_valid(put_over_valid), .placed_err(put_over_err), .afr_valid(afr_valid),
+        .afr_ready(afr_ready), .afr_q(afr_q), .afr(afr), .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q),
+        .lfr(lfr), .rsp_valid(rsp_valid), .rsp_ready(rsp_ready), .rsp_q(rsp_q), .rsp(rsp), .rspd_valid(rspd_valid),
+        .rspd(rspd), .hurry(hurry), .swept(swept[0]), .swept_on(swept_on[0]),
         .swept_at(swept_at[31:0]), .ev(t_ev)
     );
 
@@ -184,9 +190,10 @@ module berth_fp #(
         .lst_valid(lst_valid), .lst_ready(lst_ready), .lst_over(lst_over), .lst_q(lst_q), .lst(lst),
         .ans_valid(ans_valid), .ans_ready(ans_ready), .ans_q(ans_q), .ans(ans), .ans_free_valid(ans_free_valid),
         .ans_free_place(ans_free_place), .put_valid(put_valid), .put_ready(put_ready), .put_q(put_q), .put(put),
-        .answered_valid(answered_valid), .answered_err(answered_err),
+        .put_over_valid(put_over_valid), .put_over_err(put_over_err),
         .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr(afr), .lfr_valid(lfr_valid),
-        .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr(lfr), .ev(r_ev), .hurry(hurry), .swept(swept[1]),
+        .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr(lfr), .rsp_valid(rsp_valid), .rsp_ready(rsp_ready), .rsp_q(rsp_q),
+        .rsp(rsp), .rspd_valid(rspd_valid), .rspd(rspd), .ev(r_ev), .hurry(hurry), .swept(swept[1]),
         .swept_on(swept_on[1]), .swept_at(swept_at[63:32]), .trace_valid(trace_valid), .trace_word(trace_word),
         .trace_landed(trace_landed), .trace_landed_q(trace_landed_q)
     );
@@ -195,7 +202,8 @@ module berth_fp #(
     logic active, rests;
     assign active = r_busy || fdb_valid || rf_valid || fc_req || load_valid || loaded_valid || qr_valid != 2'd0
                     || qc_valid != 2'd0 || fcq_valid != 2'd0 || xa_valid != 2'd0 || x_valid != 2'd0 || hw_valid
-                    || fs_valid || fl_valid || ack_valid || ans_valid || put_valid || lst_valid || afr_valid || lfr_valid || fe_busy;
+                    || fs_valid || fl_valid || ack_valid || ans_valid || put_valid || lst_valid || afr_valid || lfr_valid
+                    || rsp_valid || fe_busy;
     assign busy   = active || !rests || fe_valid;
     berth_fp_wake #(.QPS(QPS)) wake (
         .clk(clk), .rst(rst), .now(now), .active(active), .hurry(hurry), .swept(swept), .swept_on(swept_on),
@@ -215,6 +223,7 @@ module berth_fp #(
     assign fp_amounts.duplicates     = 16'(r_ev.duplicate);
     assign fp_amounts.dropped        = 16'(r_ev.dropped || r_ev.out_of_order);
     assign fp_amounts.slots          = 16'(fdb_valid && fdb_ready && fdb.pushed);
+    assign fp_amounts.answers        = 16'(r_ev.answer);
     assign fp_amounts.bad_wqe        = 16'(r_ev.bad_wqe) + 16'(t_ev.bad_wqe);
     assign fp_amounts.acks_taken     = 16'(t_ev.ack_taken);
     assign fp_amounts.bad_acks       = 16'(t_ev.bad_ack) + 16'(t_ev.bad_answer);

@@ -8,7 +8,9 @@ mod rx;
 use berth_abi::rows::{event::EVENT_RECEIVE_INDEX, recv};
 use berth_abi::status::{PAGE_FAULT, WC_FLUSHED};
 use berth_protocol::memory::keys::{Binding, READ, WRITE};
-use berth_protocol::rc::{NakCode, Placement, Position, RequestPacket, ResponseBody, ResponsePacket, Syndrome};
+use berth_protocol::rc::{
+    Kind, NakCode, Placement, Position, Remote, RequestPacket, ResponseBody, ResponsePacket, Syndrome,
+};
 use berth_random::{Rng, cases, mix, seed};
 use berth_rtl_unit::Module;
 use rx::{FRESH, Rig, World, buffer, target};
@@ -149,6 +151,237 @@ fn qp_13_a_write_to_memory_that_cannot_be_had_is_refused() {
         let q = rig.qps[0].q;
         assert_eq!(rig.memory(q, va - 100 + missing * PAGE, PAGE as u32), [FRESH; PAGE as usize]);
         assert!(missing == 0 || rig.memory(q, va, 1) != [FRESH], "what is there is written to");
+    }
+}
+
+/// The only READ of a test, as [`one_write`].
+fn one_read(rig: &mut Rig, binding: Binding, va: u64, len: u32, key: impl Fn(u32) -> u32) {
+    let bound = rig.bind(0, binding);
+    rig.read_from(0, va, len, key(bound));
+    rig.until(200_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
+    rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
+    rig.rests();
+}
+
+/// All bytes of the range, of any place and length, by packets of any size; pages that are missing are waited for.
+#[test]
+fn qp_3_a_read_brings_what_is_in_memory() {
+    for width in widths() {
+        for (at, len, log2_mtu) in
+            [(0, 1, 12), (4095, 2, 12), (1, 65_536, 12), (77, 5000, 8), (0, 256, 8), (4000, 0, 8), (9, 200_000, 10)]
+        {
+            for warm in [0, 50, 100] {
+                let mut rig = Rig::new(World { width, log2_mtu, warm, ..World::default() }, 1);
+                let va = target(rig.qps[0].q) + at;
+                rig.fill(0, va, len);
+                let binding = Binding { va, len: u64::from(len).max(1), rights: READ, ..Binding::default() };
+                one_read(&mut rig, binding, va, len, |key| key);
+                rig.check_read(0);
+                assert_eq!(rig.broken(0), None);
+                assert!(warm != 0 || len == 0 || rig.verdicts[12] > 0, "nobody had to wait");
+                assert_eq!(rig.answers, [u64::from(len).div_ceil(1 << log2_mtu).max(1), 0]);
+            }
+        }
+    }
+}
+
+/// Nothing is read, nothing asked for, and the connection is over: the peer hears "remote access error".
+#[test]
+fn qp_11_a_read_that_no_key_lets_in_reads_nothing() {
+    for width in widths() {
+        let base = |q: u32| target(q) + 100;
+        let cases: [(&str, u8, i64, u32, fn(u32) -> u32); 6] = [
+            ("key", READ, 0, 10, |key| key ^ 1),
+            ("place", READ, 0, 10, |key| key ^ 1 << 8),
+            ("right", WRITE, 0, 10, |key| key),
+            ("first byte", READ, -1, 10, |key| key),
+            ("last byte", READ, 1, 5000, |key| key),
+            ("wrap", READ, i64::MAX, 10, |key| key),
+        ];
+        for (what, rights, at, len, key) in cases {
+            let mut rig = Rig::new(World { width, ..World::default() }, 1);
+            let q = rig.qps[0].q;
+            let binding = Binding { va: base(q), len: 5000, rights, ..Binding::default() };
+            one_read(&mut rig, binding, base(q).wrapping_add_signed(at), len, key);
+            assert_eq!(rig.broken(0), Some(8), "{what}");
+            assert_eq!((rig.targets, rig.answers), (0, [0; 2]), "{what}");
+            let nak = rig.replies.last().map(|reply| reply.body);
+            let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteAccess), sack: None };
+            assert_eq!(nak, Some(refused), "{what}");
+        }
+    }
+}
+
+/// A READ of memory of which a page cannot be had is refused, whichever page it is: the peer hears "remote operational error".
+#[test]
+fn qp_13_a_read_of_memory_that_cannot_be_had_is_refused() {
+    for (width, missing) in widths().into_iter().flat_map(|width| [0, 1].map(|page| (width, page))) {
+        let mut rig = Rig::new(World { width, warm: 0, ..World::default() }, 1);
+        let va = target(rig.qps[0].q) + 100;
+        rig.deny(0, va + missing * PAGE);
+        one_read(&mut rig, Binding { va, len: 200_000, rights: READ, ..Binding::default() }, va, 8000, |key| key);
+        assert_eq!((rig.broken(0), rig.answers), (Some(10), [0; 2]));
+        let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteOperation), sack: None };
+        assert_eq!(rig.replies.last().map(|reply| reply.body), Some(refused));
+    }
+}
+
+/// Pages that were there when the READ was taken go, and come again when its answer comes to them; or cannot be had any more,
+/// which ends the connection.
+#[test]
+fn qp_13_pages_that_go_before_they_are_answered_from_are_waited_for() {
+    for (width, denied) in widths().into_iter().flat_map(|width| [false, true].map(|denied| (width, denied))) {
+        let mut rig = Rig::new(World { width, service: 3000, timeout: 200_000, ..World::default() }, 1);
+        let va = target(rig.qps[0].q);
+        rig.fill(0, va, 100_000);
+        let key = rig.bind(0, Binding { va, len: 100_000, rights: READ, ..Binding::default() });
+        rig.read_from(0, va, 100_000, key);
+        rig.until(20_000, "an answer", |rig| rig.answers[0] > 9);
+        if denied {
+            rig.deny(0, va + 5 * PAGE);
+            rig.until(200_000, "its end", |rig| rig.broken(0).is_some());
+            assert_eq!(rig.broken(0), Some(10));
+        } else {
+            rig.host.evict(rig.qps[0].q, va, 100_000);
+            rig.until(200_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
+            rig.check_read(0);
+        }
+        rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
+        rig.rests();
+    }
+}
+
+/// A one-shot key serves one READ of many requests, some of them twice; the next one is refused (QP-12).
+#[test]
+fn qp_12_a_one_shot_key_lets_one_read_in() {
+    for width in widths() {
+        let world = World { width, loss: 10, twice: 20, late: 20, timeout: 4000, ..World::default() };
+        let mut rig = Rig::new(world, 5);
+        let va = target(rig.qps[0].q);
+        rig.fill(0, va, 50_000);
+        let key = rig.bind(0, Binding { va, len: 50_000, rights: READ, one_shot: true, region: 0 });
+        rig.read_from(0, va, 40_000, key);
+        rig.until(400_000, "the end", |rig| rig.qps[0].requester.pending() == 0);
+        rig.check_read(0);
+        assert!(rig.broken(0).is_none() && rig.answers[1] > 0);
+        rig.read_from(0, va, 10, key);
+        rig.until(400_000, "the end", |rig| rig.qps[0].requester.pending() == 0 && rig.broken(0).is_some());
+        assert_eq!(rig.broken(0), Some(8));
+    }
+}
+
+/// What a key lets in is over when another one has its place: of a READ under way nothing more is answered.
+#[test]
+fn qp_9_a_key_that_is_stored_ends_the_reads_of_the_one_before_it() {
+    for width in widths() {
+        let mut rig = Rig::new(World { width, log2_mtu: 8, ..World::default() }, 1);
+        let va = target(rig.qps[0].q);
+        rig.fill(0, va, 100_000);
+        let key = rig.bind(0, Binding { va, len: 100_000, rights: READ, ..Binding::default() });
+        rig.read_from(0, va, 100_000, key);
+        rig.until(20_000, "an answer", |rig| rig.answers[0] > 9);
+        rig.keys.unbind(key).expect("a key");
+        rig.store_key(0, key);
+        assert_eq!(rig.held(), 0, "it is stored while memory is read under it");
+        let before = rig.answers[0];
+        rig.until(200_000, "its end", |rig| rig.broken(0).is_some());
+        assert_eq!((rig.broken(0), rig.answers[0]), (Some(8), before));
+        rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
+        rig.rests();
+    }
+}
+
+/// A QP with READs in all states ends: nothing stays held, and the next connection on its row answers its own.
+#[test]
+fn an_ended_qp_answers_nothing_and_holds_nothing() {
+    for width in widths() {
+        for case in 0..cases(20) {
+            let mut draw = Rng(mix(seed(3)) ^ mix(case));
+            let world = World { width, warm: draw.below(101), service: draw.below(3000), qps: 2, ..World::default() };
+            let mut rig = Rig::new(World { log2_mtu: 8, timeout: 4000, ..world }, draw.draw());
+            for round in 0..3 {
+                for i in 0..2 {
+                    let va = target(rig.qps[i].q);
+                    let key = rig.bind(i, Binding { va, len: 100_000, rights: READ, ..Binding::default() });
+                    (0..4).for_each(|n| rig.read_from(i, va + n * 9000, draw.below(20_000) as u32, key));
+                }
+                let until = rig.now() + draw.below(4000);
+                rig.until(5000, "some time", |rig| rig.now() >= until);
+                rig.end(0, WC_FLUSHED as u8);
+                for n in 0.. {
+                    assert!(n < 1000, "it holds memory");
+                    if rig.row_held(0).busy == 0 {
+                        break;
+                    }
+                }
+                rig.quiet(0);
+                rig.until(200_000, "the other one's end", |rig| rig.qps[1].requester.pending() == 0);
+                rig.until(20_000, "nothing to be held", |rig| rig.held() == 0);
+                assert_eq!(rig.broken(1), None, "round {round}");
+                rig.restart(0);
+            }
+        }
+    }
+}
+
+/// READ requests of any place, length, key and PSN beside SENDs, some of them twice. The model judges each, and says what is
+/// answered; it owes nothing when the RTL rests.
+#[test]
+fn any_reads_are_judged_and_answered_as_by_the_golden_responder() {
+    for width in widths() {
+        let mut verdicts = [0; 14];
+        let mut answers = [0; 2];
+        for case in 0..cases(40) {
+            let mut rng = Rng(mix(seed(11)) ^ mix(case ^ 0x5ead));
+            let world = World {
+                width,
+                log2_mtu: 8,
+                stall: if rng.chance(0.2) { 30 } else { 0 },
+                read: rng.between(1, 300),
+                warm: if rng.chance(0.3) { 50 } else { 100 },
+                service: rng.between(10, 2000),
+                loss: 100,
+                ..World::default()
+            };
+            let mut rig = Rig::new(world, rng.draw());
+            let va = target(rig.qps[0].q);
+            let binding = Binding { va, len: 100_000, rights: READ, one_shot: rng.chance(0.2), region: 0 };
+            let key = rig.bind(0, binding);
+            let (mut next, mut packets) = (rig.qps[0].model.arrival().expected().get(), Vec::new());
+            for _ in 0..60 {
+                let wild = rng.chance(0.03);
+                let len = if wild { rng.below(70_000) as u32 } else { rng.below(2500) as u32 };
+                let at = rng.below(90_000);
+                let remote = Remote { va: va + at, key: key ^ u32::from(rng.chance(0.005)), len };
+                let new =
+                    RequestPacket { psn: next, kind: Kind::Read, remote: Some(remote), ..RequestPacket::default() };
+                let p = match rng.below(10) {
+                    // One that came before, as it was or shorter, or one too early.
+                    0..4 if !packets.is_empty() => {
+                        let old: RequestPacket = packets[rng.below(packets.len() as u64) as usize];
+                        let remote = old.remote.map(|r| Remote { len: r.len.min(rng.draw() as u32 & 0xfff), ..r });
+                        if rng.chance(0.5) { old } else { RequestPacket { remote, ..old } }
+                    }
+                    4 => RequestPacket { psn: next.wrapping_add(rng.between(1, 300) as u32) & 0xff_ffff, ..new },
+                    _ => {
+                        packets.push(new);
+                        new
+                    }
+                };
+                let frame = rig.frame(0, &p, &[]);
+                rig.inject(frame, 0);
+                let until = rig.now() + 1 + rng.below(400);
+                rig.until(500, "some time", |rig| rig.now() >= until);
+                next = rig.qps[0].model.arrival().expected().get();
+            }
+            rig.until(200_000, "the answers", |rig| rig.settled() && rig.asking() == 0);
+            rig.rests();
+            verdicts.iter_mut().zip(rig.verdicts).for_each(|(sum, n)| *sum += n);
+            answers.iter_mut().zip(rig.answers).for_each(|(sum, n)| *sum += n);
+        }
+        println!(
+            "{width} bits: placed, taken, duplicates, dropped by fault: {verdicts:?}; answered, again: {answers:?}"
+        );
     }
 }
 

@@ -12,9 +12,9 @@ use berth_abi::rows::event::MEMORY_AGAIN;
 use berth_abi::rows::{LAYOUT_NUMBER, LAYOUT_TAG, send};
 use berth_abi::status::{WC_BAD_WQE, WC_FLUSHED, WC_OK, WC_REMOTE_ERROR, WC_TOO_LONG};
 use berth_abi::wqe::{SEND_IMMEDIATE, SEND_INLINE, SEND_PUSH};
-use berth_random::Rng;
+use berth_random::{Rng, cases, mix, seed};
 use tx::peer::psn_of;
-use tx::{Bench, DENIED, Element, Settings, Setup, widths};
+use tx::{Bench, DENIED, Element, Settings, Setup, random_element, widths};
 
 /// Elements of `len` bytes, one context each, one after the other in memory.
 fn row_of(count: u32, len: u32) -> Vec<Element> {
@@ -1368,6 +1368,35 @@ fn acknowledgements_and_lists_are_framed_for_the_receivers_half() {
         bench.connect(9, Settings::default());
         bench.check_own_acknowledgements(9);
         bench.check_own_lists(9);
+    }
+}
+
+/// Answers to READs of several QPs, alone and beside their data packets; some of which cannot be read.
+#[test]
+fn qp_3_answers_are_framed_for_the_receivers_half() {
+    for width in widths() {
+        for case in 0..cases(12) {
+            let mut rng = Rng(mix(seed(17)) ^ mix(case));
+            let setup = Setup {
+                stalls: if rng.chance(0.5) { 0.2 } else { 0.0 },
+                jitter: rng.below(400),
+                read_failures: if rng.chance(0.3) { 0.05 } else { 0.0 },
+                ..Setup::default()
+            };
+            let qs = [3, 9, 20];
+            let mut bench = Bench::new(width, setup, rng.draw());
+            for q in qs {
+                let log2_mtu = rng.between(8, 12) as u32;
+                bench.connect(q, Settings { log2_mtu, timeout: 300, ..Settings::default() });
+                bench.supply(q, 4096);
+                if rng.chance(0.7) {
+                    let elements: Vec<_> = (0..20).map(|_| random_element(&mut rng, false, false)).collect();
+                    bench.post(q, &elements, false);
+                }
+            }
+            bench.check_own_answers(&mut rng, &qs, 150);
+            bench.finish(3_000_000);
+        }
     }
 }
 

@@ -20,7 +20,7 @@ mod rx;
 mod tx;
 
 use berth_abi::status::{PAGE_FAULT, PAGE_NO_MEMORY, PAGE_OVER_BUDGET};
-use berth_protocol::memory::keys::{Binding, WRITE};
+use berth_protocol::memory::keys::{Binding, READ, WRITE};
 use berth_random::{Rng, cases, mix, number};
 use berth_rtl_unit::Module;
 use pair::{Pair, Settings};
@@ -160,6 +160,7 @@ fn receiving() {
             late: percent(rng, 20),
             list_loss: percent(rng, 30),
             timeout: 4000,
+            reads: rng.between(1, 4) as u32,
         };
         let verdicts = receive(Rig::new(world, rng.draw()), rng);
         seen.lock().expect("no scenario has failed").iter_mut().zip(verdicts).for_each(|(sum, n)| *sum += n);
@@ -181,8 +182,29 @@ fn receive(mut rig: Rig, rng: &mut Rng) -> [u64; 14] {
             (va, len, rig.bind(i, Binding { va, len, rights: WRITE, ..Binding::default() }))
         })
         .collect();
+    // And memory that it may read.
+    let sources: Vec<_> = (0..targets.len())
+        .map(|i| {
+            let (va, len) = (target(rig.qps[i].q) + 0x1000_0000 + rng.below(4096), 1 + rng.below(200_000));
+            rig.fill(i, va, len as u32);
+            (va, len, rig.bind(i, Binding { va, len, rights: READ, ..Binding::default() }))
+        })
+        .collect();
     rig.until(3_000_000, "the end", |rig| {
         for i in 0..qps {
+            if let Some(&(va, len, key)) = sources.get(i)
+                && rig.qps[i].reads.len() < count
+                && rng.chance(0.01)
+            {
+                let at = rng.below(len);
+                let bytes = rng.below((len - at).min(10 * most) + 1) as u32;
+                rig.read_from(i, va + at, bytes, key);
+            }
+            if let Some(&(va, len, _)) = sources.get(i)
+                && rng.chance(0.0001)
+            {
+                rig.host.evict(rig.qps[i].q, va, len);
+            }
             if let Some(&(va, len, key)) = targets.get(i)
                 && rig.qps[i].written.len() < 2 * count
                 && rng.chance(0.02)
@@ -226,6 +248,7 @@ fn receive(mut rig: Rig, rng: &mut Rng) -> [u64; 14] {
             .all(|qp| qp.recvs.len() >= count && qp.cqes.len() == qp.recvs.len() && qp.requester.pending() == 0)
     });
     (0..qps).for_each(|i| rig.check_written(i));
+    (0..qps).for_each(|i| rig.check_read(i));
     rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
     rig.rests();
     assert!(rig.events.is_empty() && rig.core.is_empty(), "firmware had to do nothing: {:x?}", rig.events);

@@ -213,6 +213,8 @@ pub mod recv {
     records! { u32;
         /// How the QP receives.
         Mode {
+            /// RDMA READs that the peer may have under way, at most 16; 0: READs go to the core.
+            reads: 28 24,
             /// Packets until an ACK without being asked.
             ack_every: 23 16,
             /// RNR timer, as InfiniBand codes it.
@@ -518,7 +520,7 @@ pub mod event {
     table! {
         /// Why data was not taken (argument of `EVENT_BROKEN`), as (name, number, text).
         FAULTS: u32 {
-        /// Bytes could not be written, or were to go to a receive that is withdrawn.
+        /// Bytes could not be written, or read for an answer, or were to go to a receive that is withdrawn.
         FAULT_WRITE = 0;
         /// Out of order, and not taken.
         FAULT_OUT_OF_ORDER = 1;

@@ -153,6 +153,8 @@ impl Qp {
         let [mac, mac_top] = mac_words(mac);
         let words = [
             recv::Mode {
+                // READs go to firmware until the card's other half asks for them.
+                reads: 0,
                 remote: self.message as u32,
                 ack_every: FAST_ACK_EVERY,
                 rnr_timer: 0,

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Arrival of data packets: `rc::Responder` for SEND and WRITE, in hardware. PSN window, duplicates, holes, credits, messages
+// Arrival of requests: `rc::Responder` for SEND, WRITE and READ, in hardware. PSN window, duplicates, holes, credits, messages
 // in order, what is in place, completions in order, acknowledgements.
 //
 // Whether a WRITE may be placed is known when it comes (`berth_fp_target`), but for a one-shot key (QP-12): it is claimed
 // here, by the first packet that is taken. Of a WRITE with immediate the last packet is taken in order only, as it uses the
 // receive whose turn it is.
+//
+// A READ is taken in order only, by a request that stands for the PSNs of the whole answer: all of them have come then, and
+// each is in place when `berth_fp_respond` says that it is answered, which is in their order. That engine keeps what is to be
+// answered, so a READ has no records. One that has been answered is given to it once more, and changes nothing here. The key
+// is looked up here, as only here is known whether the READ is a new one and how much of an old one is to be answered.
 //
 // Three operations on a QP's row: a packet has come, a packet is in place, an acknowledgement is due. Each takes
 // three clocks (read; locate; decide and store), and the next begins with the third; of the same QP, it takes the row
@@ -55,12 +60,30 @@ module berth_fp_arrival #(
     input  logic [QW-1:0]              placed_q,
     input  logic [23:0]                placed_psn,
     input  logic                       placed_err,
-    // One-shot keys: an operation claims one; the answer, of our own question; it is over.
+    // READs to be answered, for which there is room; how far each QP with some is; a packet of an answer has been read, or there
+    // is none. The QP begins, or ends.
+    output logic                       read_valid,
+    output logic [QW-1:0]              read_q,
+    output berth_card_pkg::read_t      read,
+    output logic                       way_we,
+    output logic                       way_due,        // it has READs under way
+    output logic [QW-1:0]              way_q,
+    output berth_card_pkg::way_t       way,
+    input  logic                       answered_valid,
+    output logic                       answered_ready,
+    input  logic [QW-1:0]              answered_q,
+    input  berth_card_pkg::answered_t  answered,
+    input  logic [4:0]                 st_reads,       // of `way_q`: those that are not given to be sent ...
+    input  logic [4:0]                 st_agains,      // ... and those that were answered before
+    output logic                       begin_valid,
+    output logic                       end_valid,
+    // Keys of READs, and one-shot keys: an operation claims one; the answer, of our own question; it is over.
     output logic                       claim_valid,
     input  logic                       claim_ready,
     output berth_card_pkg::access_t    claim,
     input  logic                       claimed_valid,
     input  logic [ 2:0]                claimed_refusal,
+    input  logic                       claimed_one_shot,
     output logic                       over_valid,
     input  logic                       over_ready,
     output berth_card_pkg::key_use_t   over,
@@ -106,6 +129,7 @@ module berth_fp_arrival #(
   localparam logic [1:0] NONE = 2'd0, SEQUENCE = 2'd1, RNR = 2'd2, FATAL = 2'd3;
   localparam logic [7:0] ACK_NO_COUNT = 8'h1f, NAK = 8'h60, RNR_NAK = 8'h20;
   localparam logic [4:0] NAK_INVALID = 5'd1, NAK_ACCESS = 5'd2, NAK_OPERATION = 5'd3;
+  localparam logic [4:0] MOST_READS = 5'd16; // of a QP, that `berth_fp_respond` keeps
   localparam logic [4:0] NOT_YET = 5'd0;     // the longest RNR timer: a GO ends it (PC-4)
   // Verdicts in the trace.
   localparam logic [3:0] V_PLACE = 4'd0, V_TAKEN = 4'd1, V_DUPLICATE = 4'd2, V_DROP = 4'd3;
@@ -132,6 +156,10 @@ module berth_fp_arrival #(
     logic         refused;
     logic [23:0]  skipped;
     logic [23:0]  msn;
+    logic [4:0]   most;         // READs under way at most
+    logic [5:0]   reads;        // those that are not answered ...
+    logic [5:0]   agains;       // ... and those that are answered again
+    logic         of_again;     // the refusal is of one of these: of PSN `skipped`
   } row_t;
   // The record that is kept of a packet until its turn has come.
   typedef struct packed {
@@ -142,7 +170,7 @@ module berth_fp_arrival #(
     logic [23:0] index;
     logic [12:0] len;
   } record_t;
-  typedef enum logic [3:0] {IDLE, LOCATE, DECIDE, FOLLOW_READ, FOLLOW, SETTLE, DRAIN_READ, DRAIN, CLAIM, CLAIMED} state_t;
+  typedef enum logic [3:0] {IDLE, LOCATE, DECIDE, FOLLOW_READ, FOLLOW, SETTLE, DRAIN_READ, DRAIN, CLAIM, CLAIMED, EXTENT, COUNT, SPAN} state_t;
   typedef enum logic [1:0] {OP_PACKET, OP_PLACED, OP_ACK, OP_CMD} op_t;
 
   state_t state_q;
@@ -152,6 +180,8 @@ module berth_fp_arrival #(
   logic [QW-1:0] q_q, q_next;
   logic [23:0] psn_q, psn_next;
   logic err_q, take, go, last_packet_q, live;
+  logic answered_now_q;       // OP_PLACED is of a packet of an answer ...
+  berth_card_pkg::answered_t a_q;    // ... this one
 
   // ---- choice of the next operation ---------------------------------------------------------
   logic finish;    // the row is stored, the operation is over
@@ -167,6 +197,10 @@ module berth_fp_arrival #(
     if (due_valid && !afr_valid && (last_packet_q || !item_valid)) begin
       {op, q_next, take} = {OP_ACK, due_q, 1'b1};
     end
+    if (answered_valid) begin
+      {op, q_next, take} = {OP_PLACED, answered_q, 1'b1};
+      psn_next = answered.psn;
+    end
     if (placed_valid) begin
       {op, q_next, take} = {OP_PLACED, placed_q, 1'b1};
       psn_next = placed_psn;
@@ -176,10 +210,11 @@ module berth_fp_arrival #(
     if (op == OP_ACK && state_q != IDLE && op_q == OP_ACK) take = 1'b0;  // afr is being filled
   end
   assign item_ready   = take && op == OP_PACKET;
-  assign placed_ready = take && op == OP_PLACED;
+  assign placed_ready = take && op == OP_PLACED && placed_valid;
+  assign answered_ready = take && op == OP_PLACED && !placed_valid;
   assign due_pop      = take && op == OP_ACK;
   assign cmd_ready    = take && op == OP_CMD;
-  assign busy         = state_q != IDLE || item_valid || placed_valid || due_busy || again_busy || afr_valid;
+  assign busy         = state_q != IDLE || item_valid || placed_valid || answered_valid || due_busy || again_busy || afr_valid;
 
   // ---- memories -----------------------------------------------------------------------------
   logic withdrawn;
@@ -278,6 +313,12 @@ module berth_fp_arrival #(
   logic [3:0] verdict, verdict_q;
   logic follows, want_place, want_landed, want_done, want_free, want_broken, want_afr, want_close;
   logic bad_size, more_follow, more_drain, skip_again, want_over, want_claim, claimed_q, claim_fails_q;
+  logic want_extent, want_read, extent_q, fits_q, full_q, in_order_only;
+  logic [23:0] behind_q;    // of an old READ: packets up to the oldest that is not in place
+  logic [31:0] part, part_q;    // bytes of a READ that are to be answered
+  logic [WB:0] count, count_q;  // packets of them, at most one more than the window has
+  logic [W-1:0] span, span_q;   // their places
+  logic one_shot_q;
   logic begins, ends, uses, next_in_order;     // of the packet; `uses`: a receive at its end
   logic [37:0] behind;                         // its last byte, in its message
   logic [23:0] index, mtu;
@@ -304,9 +345,17 @@ module berth_fp_arrival #(
     skip_again  = 1'b0;
     rec_we      = 1'b0;
     d           = rec;
+    if (state_q == DECIDE && answered_now_q) begin
+      d          = '0;
+      d.ends     = a_q.ends;
+      d.one_shot = a_q.one_shot;
+      d.key      = a_q.key;
+      d.index    = a_q.psn - a_q.first;
+      d.write    = 1'b1;    // it completes no receive
+    end
     bit_at      = W'(1) << at_q[WB-1:0];
     mtu         = 24'd1 << r_q.log2_mtu;
-    next_at     = (state_q == DECIDE ? run_q : walk_q) + (WB+1)'(1);
+    next_at     = state_q != DECIDE ? walk_q + (WB+1)'(1) : run_q + (p_q.read ? count_q : (WB+1)'(1));
     next_here   = !next_at[WB] && r_q.seen[next_at[WB-1:0]];
     index       = r_q.selective ? p_q.index : (p_q.begins || !r_q.begun) ? 24'd0 : r_q.index;
     offset      = 36'(index) << r_q.log2_mtu;
@@ -314,8 +363,11 @@ module berth_fp_arrival #(
     begins      = p_q.write ? index == '0 : p_q.begins;
     ends        = p_q.write ? behind == 38'(p_q.whole) : p_q.ends;
     uses        = p_q.write && p_q.has_imm;
+    in_order_only = uses || p_q.read;
     want_over   = 1'b0;
     want_claim  = 1'b0;
+    want_extent = 1'b0;
+    want_read   = 1'b0;
     bad_size    = p_q.write ? (ends ? 24'(p_q.len) > mtu : 24'(p_q.len) != mtu || behind > 38'(p_q.whole))
                               || (p_q.len == '0 && p_q.whole != '0) || (p_q.has_imm && !ends)
                   : (p_q.ends ? 24'(p_q.len) > mtu : 24'(p_q.len) != mtu) || (p_q.len == '0 && !(p_q.begins && p_q.ends))
@@ -332,11 +384,29 @@ module berth_fp_arrival #(
           OP_PACKET: begin
             verdict = V_DROP;
             if (r_q.broken || !r_q.on) fault = berth_row_pkg::FAULT_BROKEN;
-            else if (old_q || seen_q) begin
+            else if (old_q && p_q.read) begin
+              // An answer is asked for again. A requester that keeps to its window never asks for older ones. Memory that is
+              // not there any more is waited for when it is answered from.
+              if (24'd0 - at_q > 24'(W)) fault = berth_row_pkg::FAULT_OUT_OF_WINDOW;
+              else if (!extent_q) want_extent = 1'b1;
+              else if (part_q != '0 && !claimed_q) want_claim = 1'b1;
+              else if (part_q != '0 && claim_fails_q) fault = berth_row_pkg::FAULT_NOT_RESIDENT;
+              else if (part_q != '0 && p_q.refusal == berth_row_pkg::KEY_FAULT) begin
+                fault = berth_row_pkg::FAULT_PAGE;
+                {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_OPERATION};
+                {f.of_again, f.skipped} = {1'b1, psn_q};
+              end
+              else if (full_q) fault = berth_row_pkg::FAULT_INVALID;
+              else begin
+                verdict   = V_DUPLICATE;
+                want_read = 1'b1;
+                f.agains  = r_q.agains + 6'd1;
+              end
+            end else if (old_q || seen_q) begin
               verdict   = V_DUPLICATE;
               f.ack_due = 1'b1;
             end else if (beyond_q) fault = berth_row_pkg::FAULT_OUT_OF_WINDOW;
-            else if (!order_q && (!r_q.selective || uses)) begin
+            else if (!order_q && (!r_q.selective || in_order_only)) begin
               // One NAK for a gap, and one more when the sender went back and it is still there.
               fault      = berth_row_pkg::FAULT_OUT_OF_ORDER;
               skip_again = 24'(r_q.skipped - psn_q) < 24'h800000;
@@ -346,7 +416,15 @@ module berth_fp_arrival #(
               end
               f.skipped = psn_q;
             end else begin
-              if (bad_size) fault = berth_row_pkg::FAULT_INVALID;
+              if (p_q.read) begin
+                if (r_q.begun || (extent_q && (!fits_q || full_q))) fault = berth_row_pkg::FAULT_INVALID;
+                else if (!extent_q) want_extent = 1'b1;
+                else if (p_q.whole != '0 && !claimed_q) want_claim = 1'b1;
+                else if (p_q.whole != '0 && claim_fails_q) fault = berth_row_pkg::FAULT_ACCESS;
+                else if (p_q.whole != '0 && p_q.refusal == berth_row_pkg::KEY_FAULT) fault = berth_row_pkg::FAULT_PAGE;
+                else if (p_q.whole != '0 && p_q.absent) fault = berth_row_pkg::FAULT_NOT_RESIDENT;
+              end
+              else if (bad_size) fault = berth_row_pkg::FAULT_INVALID;
               else if (p_q.write) begin
                 if (p_q.whole != '0 && (p_q.refusal != berth_row_pkg::KEY_OK || (claimed_q && claim_fails_q)))
                   fault = p_q.refusal == berth_row_pkg::KEY_FAULT ? berth_row_pkg::FAULT_PAGE : berth_row_pkg::FAULT_ACCESS;
@@ -357,8 +435,16 @@ module berth_fp_arrival #(
               else if (!live_q) fault = r_q.foreign ? berth_row_pkg::FAULT_NOT_READY : berth_row_pkg::FAULT_NO_CREDIT;
               else if (withdrawn) fault = berth_row_pkg::FAULT_NO_CREDIT;
               else if (37'(offset) + 37'(p_q.len) > 37'(size)) fault = berth_row_pkg::FAULT_TOO_LONG;
-              want_claim = fault == NO_FAULT && p_q.write && p_q.one_shot && p_q.whole != '0 && !claimed_q;
-              if (fault == NO_FAULT && !want_claim) begin
+              if (p_q.write) want_claim = fault == NO_FAULT && p_q.one_shot && p_q.whole != '0 && !claimed_q;
+              if (fault == NO_FAULT && p_q.read && !want_extent && !want_claim) begin
+                verdict   = V_TAKEN;
+                want_read = 1'b1;
+                f.seen    = r_q.seen | span_q;
+                f.fol     = r_q.fol + count_q;
+                f.reads   = r_q.reads + 6'd1;
+                {f.refused, f.refusal, f.skipped} = {1'b0, NONE, 24'd0};
+                more_follow = next_here;
+              end else if (fault == NO_FAULT && !want_claim && !want_extent) begin
                 rec_we    = 1'b1;
                 f.seen    = r_q.seen | bit_at;
                 verdict   = p_q.len == '0 ? V_TAKEN : V_PLACE;
@@ -385,7 +471,7 @@ module berth_fp_arrival #(
                 end
                 want_place = verdict == V_PLACE && !more_follow;
                 more_drain = verdict == V_TAKEN && order_q && at_q == '0 && !more_follow;
-              end else if (order_q && !want_claim) begin
+              end else if (order_q && fault != NO_FAULT) begin
                 case (fault)
                   berth_row_pkg::FAULT_NOT_READY, berth_row_pkg::FAULT_NOT_RESIDENT: begin
                     {f.refused, f.refusal} = {1'b1, RNR};
@@ -398,12 +484,17 @@ module berth_fp_arrival #(
                 endcase
               end
             end
-            want_free = verdict != V_PLACE && !more_follow && !want_claim;
+            want_free = verdict != V_PLACE && !more_follow && !want_claim && !want_extent;
           end
           OP_PLACED: begin
             verdict   = {3'd0, err_q};
-            f.writing = r_q.writing - (WB+1)'(1);
-            if (err_q) begin
+            if (!answered_now_q) f.writing = r_q.writing - (WB+1)'(1);
+            else if (!a_q.again) {f.ack_due, f.unacked} = '0;
+            if (answered_now_q && a_q.ends && a_q.again) f.agains = r_q.agains - 6'd1;
+            if (answered_now_q && a_q.ends && !a_q.again) f.reads = r_q.reads - 6'd1;
+            if (answered_now_q && a_q.again && !err_q) begin
+              // It was in place before.
+            end else if (err_q) begin
               if (!r_q.broken) {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_OPERATION};
             end else if (at_q[23:WB] == '0) begin
               f.in_place = r_q.in_place | (bit_at & r_q.seen);
@@ -438,6 +529,7 @@ module berth_fp_arrival #(
               f.log2_mtu  = cmd.log2_mtu;
               f.ack_every = cmd.ack_every;
               f.rnr       = cmd.rnr;
+              f.most      = cmd.reads > MOST_READS ? MOST_READS : cmd.reads;
               f.placed    = cmd.psn;
             end else if (cmd_op_q == berth_row_pkg::STEP_END) begin
               {f.broken, f.ended, f.closed} = 3'b110;
@@ -480,7 +572,8 @@ module berth_fp_arrival #(
       f.fol      = r_q.fol - (WB+1)'(1);
       f.seen     = f.seen >> 1;
       f.in_place = f.in_place >> 1;
-      if (r_q.unacked != '1) f.unacked = r_q.unacked + 8'd1;
+      if (state_q == DECIDE && answered_now_q) f.unacked = '0;
+      else if (r_q.unacked != '1) f.unacked = r_q.unacked + 8'd1;
       if (d.ack) f.ack_due = 1'b1;
       want_done = d.ends && (!d.write || d.has_imm);
       want_over = d.ends && d.one_shot;
@@ -513,16 +606,45 @@ module berth_fp_arrival #(
   assign over.key      = d.key;
   assign over.psn      = r_q.placed - d.index;
   assign claim_valid   = state_q == CLAIM;
-  assign claim.claim   = 1'b1;
-  assign claim.again   = 1'b0;
-  assign claim.right   = berth_card_pkg::RIGHT_BIT_WRITE;
+  // What cannot be answered yet claims nothing.
+  assign claim.claim   = !p_q.read || !(p_q.absent || p_q.refusal == berth_row_pkg::KEY_FAULT);
+  assign claim.again   = p_q.read && old_q;
+  assign claim.right   = p_q.read ? berth_card_pkg::RIGHT_BIT_READ : berth_card_pkg::RIGHT_BIT_WRITE;
   assign claim.qpn     = 16'(q_q);
   assign claim.domain  = p_q.domain;
   assign claim.key     = p_q.key;
   assign claim.va      = p_q.va;
-  assign claim.len     = p_q.whole;
-  assign claim.psn     = p_q.psn - index;
-  assign claim.packets = 24'((p_q.whole - 32'd1) >> r_q.log2_mtu) + 24'd1;
+  assign claim.len     = p_q.read ? part_q : p_q.whole;
+  assign claim.psn     = p_q.read ? p_q.psn : p_q.psn - index;
+  assign claim.packets = p_q.read ? 24'(count_q) : 24'((p_q.whole - 32'd1) >> r_q.log2_mtu) + 24'd1;
+  assign read_valid    = want_read && go;
+  assign read_q        = q_q;
+  assign read.again    = old_q;
+  assign read.psn      = p_q.psn;
+  assign read.packets  = 9'(count_q);
+  assign read.va       = p_q.va;
+  assign read.len      = part_q[20:0];
+  assign read.key      = p_q.key;
+  assign read.one_shot = one_shot_q;
+  assign read.domain   = p_q.domain;
+  assign read.log2_mtu = r_q.log2_mtu;
+  assign way_we        = row_we;
+  // A question may be of a QP that never was.
+  assign way_due       = op_q != OP_CMD && (f.reads != '0 || f.agains != '0);
+  assign way_q         = q_q;
+  assign way.psn       = f.placed;
+  assign way.msn       = f.msn;
+  wire   commands      = state_q == DECIDE && go && op_q == OP_CMD;
+  assign begin_valid   = commands && cmd_op_q == berth_row_pkg::STEP_START;
+  assign end_valid     = commands && cmd_op_q == berth_row_pkg::STEP_END;
+  // Bytes and packets of a READ: of an old one those that have been answered.
+  assign part  = old_q && 44'(p_q.whole) > 44'(behind_q) << r_q.log2_mtu ? 32'(behind_q << r_q.log2_mtu) : p_q.whole;
+  always_comb begin
+    count = (WB+1)'((part_q - 32'd1) >> r_q.log2_mtu) + (WB+1)'(1);
+    if ((part_q - 32'd1) >> r_q.log2_mtu > 32'(W)) count = (WB+1)'(W + 1);
+    if (part_q == '0) count = (WB+1)'(1);
+    for (int unsigned i = 0; i < W; i++) span[i] = 24'(i) >= at_q && 24'(i) < at_q + 24'(count_q);
+  end
   assign ar_free_valid = want_free && go;
   assign ar_free_place = p_q.frame;
   assign landed_valid = want_landed && go;
@@ -538,14 +660,14 @@ module berth_fp_arrival #(
   assign done.write     = d.write;
   assign broken_valid = want_broken && go;
   assign broken_q     = q_q;
-  assign broken_fault = op_q == OP_PLACED || (state_q == DECIDE && fault == berth_row_pkg::FAULT_NO_CREDIT && live_q) ? NO_FAULT
+  assign broken_fault = op_q == OP_PLACED && answered_now_q ? a_q.fault : op_q == OP_PLACED || (state_q == DECIDE && fault == berth_row_pkg::FAULT_NO_CREDIT && live_q) ? NO_FAULT
                       : state_q == FOLLOW ? berth_row_pkg::FAULT_INVALID : fault;
   assign r            = f;
 
   always_comb begin
     finish = 1'b0;
     case (state_q)
-      DECIDE:  finish = go && !more_follow && !more_drain && !want_claim;
+      DECIDE:  finish = go && !more_follow && !more_drain && !want_claim && !want_extent;
       SETTLE, DRAIN: finish = go && !more_drain;
       default: ;
     endcase
@@ -557,6 +679,8 @@ module berth_fp_arrival #(
     case (state_q)
       LOCATE: begin
         claimed_q <= 1'b0;
+        extent_q  <= 1'b0;
+        one_shot_q <= 1'b0;
         state_q  <= DECIDE;
         r_q      <= row;
         at_q     <= psn_q - row.placed;
@@ -580,12 +704,31 @@ module berth_fp_arrival #(
         r_q       <= f;
         if (more_follow || more_drain) state_q <= more_follow ? FOLLOW_READ : DRAIN_READ;
         if (want_claim) state_q <= CLAIM;
+        if (want_extent) state_q <= EXTENT;
+        behind_q <= 24'd0 - at_q;
+      end
+      // How much is to be answered; what it has of the window.
+      EXTENT: begin
+        part_q  <= part;
+        state_q <= COUNT;
+      end
+      COUNT: begin
+        count_q <= count;
+        state_q <= SPAN;
+      end
+      SPAN: begin
+        span_q   <= span;
+        fits_q   <= at_q + 24'(count_q) <= 24'(W) && (r_q.seen & span) == '0;
+        full_q   <= (old_q ? st_agains : st_reads) >= r_q.most;
+        extent_q <= 1'b1;
+        state_q  <= DECIDE;
       end
       CLAIM: if (claim_ready) state_q <= CLAIMED;
       CLAIMED:
       if (claimed_valid) begin
         claimed_q     <= 1'b1;
         claim_fails_q <= claimed_refusal != berth_row_pkg::KEY_OK;
+        one_shot_q    <= claimed_one_shot;
         state_q       <= DECIDE;
       end
       FOLLOW_READ: state_q <= FOLLOW;
@@ -611,7 +754,9 @@ module berth_fp_arrival #(
       q_q     <= q_next;
       same_q  <= state_q != IDLE && q_next == q_q;
       psn_q   <= psn_next;
-      err_q   <= placed_err;
+      err_q   <= placed_ready ? placed_err : answered.failed;
+      a_q     <= answered;
+      answered_now_q <= answered_ready;
       cmd_op_q <= cmd.op;
       p_q     <= item;
       last_packet_q <= op == OP_PACKET || (op == OP_PLACED && last_packet_q);
@@ -691,7 +836,7 @@ module berth_fp_arrival #(
           afr.syndrome <= RNR_NAK | {3'd0, r_q.refusal_code};
         end
         default: begin
-          afr.psn      <= r_q.placed;
+          afr.psn      <= r_q.of_again ? r_q.skipped : r_q.placed;
           afr.syndrome <= NAK | {3'd0, r_q.refusal_code};
         end
       endcase
@@ -707,10 +852,10 @@ module berth_fp_arrival #(
   assign ev_out_of_order = packet_over && state_q == DECIDE && fault == berth_row_pkg::FAULT_OUT_OF_ORDER;
   assign ev_dropped      = packet_over && verdict == V_DROP && fault != berth_row_pkg::FAULT_OUT_OF_ORDER;
   assign trace_valid        = finish;
-  assign trace_word         = {2'd0, op_q, verdict, state_q == DECIDE ? fault : fault_q, 16'(q_q), 3'd0, credits_q, err_q,
+  assign trace_word         = {answered_now_q && a_q.again, answered_now_q, op_q, verdict, state_q == DECIDE ? fault : fault_q, 16'(q_q), 3'd0, credits_q, err_q,
                            psn_q};
 
-  wire unused = &{1'b0, ring, d, p_q};
+  wire unused = &{1'b0, ring, d, p_q, a_q};
 
   // Every packet that is in place has come; nothing is stored behind the window. A command may be of a QP that never was.
   always_ff @(posedge clk)

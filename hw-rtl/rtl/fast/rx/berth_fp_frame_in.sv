@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Frames from the MAC, by what they are for: good SENDs and WRITEs of a connected fast QP go on to arrival, good ACKs,
-// answers to READs and credit lists to the transmit half, all others to the core, which judges them itself. WRITEs and answers are those between Berth
-// cards, each WRITE with the RETH of the whole message.
+// Frames from the MAC, by what they are for: good SENDs, WRITEs and READs of a connected fast QP go on to arrival, good ACKs,
+// answers to READs and credit lists to the transmit half, all others to the core, which judges them itself. WRITEs, READs and
+// answers are those between Berth cards, WRITEs and READs with the RETH of the whole message.
 //
 // Two stages, one frame per cycle: fields and the row of the QP; judgement. A frame waits only for its own way out.
 module berth_fp_frame_in #(
@@ -28,7 +28,7 @@ module berth_fp_frame_in #(
     output logic                     rf_ready,
     input  berth_card_pkg::frame_t   rf,
     input  logic [8*96-1:0]          rf_hdr,
-    // SENDs and WRITEs.
+    // SENDs, WRITEs and READs.
     output logic                     item_valid,
     input  logic                     item_ready,
     output logic [QW-1:0]            item_q,
@@ -70,6 +70,7 @@ module berth_fp_frame_in #(
   localparam logic [7:0] READ_RESPONSE_FIRST = berth_regs_pkg::BTH_READ_RESPONSE_FIRST[7:0];
   localparam logic [7:0] READ_RESPONSE_MIDDLE = berth_regs_pkg::BTH_READ_RESPONSE_MIDDLE[7:0];
   localparam logic [7:0] READ_RESPONSE_ONLY = berth_regs_pkg::BTH_READ_RESPONSE_ONLY[7:0];
+  localparam logic [7:0] READ_REQUEST = berth_regs_pkg::BTH_READ_REQUEST[7:0];
   localparam int unsigned RETH_BYTES = 16;
   localparam int unsigned AETH_BYTES = 4;
   localparam logic [7:0] ACKNOWLEDGE = berth_regs_pkg::BTH_ACKNOWLEDGE[7:0];
@@ -92,7 +93,7 @@ module berth_fp_frame_in #(
   endfunction
 
   // ---- 1: fields that need no row -------------------------------------------------------
-  logic roce, a_list, send, write, an_ack, answer;
+  logic roce, a_list, send, write, read, an_ack, answer;
   logic [7:0] opcode;
   logic [15:0] ip_len;
   logic [19:0] sum;
@@ -101,6 +102,7 @@ module berth_fp_frame_in #(
   assign ip_len = b16(rf_hdr, 16);
   assign send   = opcode <= SEND_ONLY_IMM;
   assign write  = opcode == WRITE_ONLY || opcode == WRITE_ONLY_IMM;
+  assign read   = opcode == READ_REQUEST;
   assign an_ack = opcode == ACKNOWLEDGE || opcode == SELECTIVE_ACKNOWLEDGE;
   assign answer = opcode >= READ_RESPONSE_FIRST && opcode <= READ_RESPONSE_ONLY;
   assign a_list = opcode == UD_SEND_ONLY;
@@ -117,7 +119,7 @@ module berth_fp_frame_in #(
         && (qpn < 24'(QPS)) && (!a_list || {b8(rf_hdr, 47), b16(rf_hdr, 48)} == 24'(berth_regs_pkg::CONTROL_QPN));
   end
 
-  logic v1_q, roce_q, send_q, write_q, ack_q1, answer_q1, list_q1, imm_q, step;
+  logic v1_q, roce_q, send_q, write_q, read_q, ack_q1, answer_q1, list_q1, imm_q, step;
   logic [QW-1:0] q_q;
   berth_card_pkg::frame_t frame_q;
   logic [8*96-1:0] h_q;
@@ -144,6 +146,7 @@ module berth_fp_frame_in #(
       roce_q  <= roce;
       send_q  <= send;
       write_q <= write;
+      read_q  <= read;
       ack_q1  <= an_ack;
       answer_q1 <= answer;
       list_q1 <= a_list;
@@ -170,13 +173,15 @@ module berth_fp_frame_in #(
     ext  = '0;
     if (send_q || write_q)
       ext = 13'(write_q ? RETH_BYTES : 0) + 13'(imm_q ? 4 : 0) + 13'(peer.selective ? PLACEMENT_BYTES : 0);
+    if (read_q) ext = 13'(RETH_BYTES);
     if (ack_q1 || (answer_q1 && op != READ_RESPONSE_MIDDLE)) ext = 13'(AETH_BYTES);
     if (list_q1) ext = 13'd8;
     body    = frame_q.len - LEAST - ext - 13'(pad);
     // what a frame carries is a multiple of 4 bytes, with its padding
     mine    = mine && frame_q.len >= LEAST + ext + 13'(pad) && 2'(frame_q.len - LEAST - ext) == 2'd0;
-    is_send = mine && (send_q || (write_q && peer.remote && peer.selective && !whole[31]))
-           && (!peer.selective || placement[8]);
+    is_send = mine && ((send_q && (!peer.selective || placement[8]))
+                       || (peer.remote && peer.selective && !whole[31]
+                           && (write_q ? placement[8] : read_q && peer.reads && body == '0 && pad == '0)));
     is_ack  = mine && ack_q1 && pad == '0
            && (op == ACKNOWLEDGE ? body == '0 : peer.selective && body == 13'(SACK_BYTES));
     is_answer = mine && answer_q1 && peer.selective;
@@ -187,7 +192,7 @@ module berth_fp_frame_in #(
            && {b8(h_q, AT_EXT + 5), b16(h_q, AT_EXT + 6)} == 24'(berth_regs_pkg::CONTROL_QPN);
   end
 
-  assign begins    = op == SEND_FIRST || op == SEND_ONLY || op == SEND_ONLY_IMM;
+  assign begins    = op == SEND_FIRST || op == SEND_ONLY || op == SEND_ONLY_IMM || read_q;
   assign ends      = op != SEND_FIRST && op != SEND_MIDDLE;
   assign imm       = write_q ? b32(h_q, AT_EXT + RETH_BYTES) : b32(h_q, AT_EXT);
   assign placement = write_q ? (imm_q ? b32(h_q, AT_EXT + RETH_BYTES + 4) : b32(h_q, AT_EXT + RETH_BYTES))
@@ -203,13 +208,14 @@ module berth_fp_frame_in #(
   assign item.solicited = h_q[8*(AT_BTH+1)+7];
   assign item.ack       = h_q[8*50+7];
   assign item.imm       = imm;
-  assign item.index     = {1'b0, placement[31:9]};
+  assign item.index     = read_q ? '0 : {1'b0, placement[31:9]};
   assign item.credit    = placement[7:0];
   assign item.len       = body;
   assign item.payload   = frame_q.place + 18'(AT_EXT) + 18'(ext);
   assign item.frame     = frame_q.place;
   assign item.asid      = peer.asid;
   assign item.write     = write_q;
+  assign item.read      = read_q;
   assign item.va        = {b32(h_q, AT_EXT), b32(h_q, AT_EXT + 4)};
   assign item.key       = b32(h_q, AT_EXT + 8);
   assign item.whole     = whole;

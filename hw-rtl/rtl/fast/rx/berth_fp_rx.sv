@@ -7,7 +7,8 @@
 //                ▼         ▼ pages  │  │        │ written      doorbell ─► recv_wqe ─► grant ─► builder ─► lists
 //          ACKs, lists,    └──┼────────┘                                     recv_complete ─┘        │
 //          frames for the     ├──► recv_complete (completion, release)                               │
-//          core               └──► acknowledgements, landed ─────────────────────────────────────────┘
+//          core               ├──► respond ─► answers to READs                                       │
+//                             └──► acknowledgements, landed ─────────────────────────────────────────┘
 //
 // Its rows, their commands and its events are those of driver/abi (rows.rs: `recv`, `event`; docs/reference/rows.md):
 // words below `RECV_HELD` are one staging area for all QPs, which a command applies to its QP; it
@@ -96,8 +97,8 @@ module berth_fp_rx #(
     output logic                          put_ready,
     input  logic [QW-1:0]                 put_q,
     input  berth_card_pkg::placement_t    put,
-    output logic                          answered_valid,
-    output logic                          answered_err,
+    output logic                          put_over_valid,
+    output logic                          put_over_err,
     output logic                          lst_valid,
     input  logic                          lst_ready,
     input  logic                          lst_over,      // with a size: no more of the list are wanted
@@ -111,6 +112,13 @@ module berth_fp_rx #(
     input  logic                          lfr_ready,
     output logic [QW-1:0]                 lfr_q,
     output berth_card_pkg::list_out_t     lfr,
+    // Packets of answers to READs; the payload of one has been read.
+    output logic                          rsp_valid,
+    input  logic                          rsp_ready,
+    output logic [QW-1:0]                 rsp_q,
+    output berth_card_pkg::response_t       rsp,
+    input  logic                          rspd_valid,
+    input  berth_card_pkg::response_end_t   rspd,
     // Repeat timers of lists: the next one is looked at in each free clock. A look: its timer runs, and ends then.
     input  logic                          hurry,
     output logic                          swept,
@@ -184,11 +192,11 @@ module berth_fp_rx #(
   berth_card_pkg::walk_t walk;
   logic [31:0] st_announced, st_landed, st_completed, st_heard;
   logic [15:0] st_open;
-  logic st_writing, st_out, st_shown, st_fetching;
+  logic st_writing, st_answering, st_out, st_shown, st_fetching;
   berth_card_pkg::grant_state_t gr_st;
   berth_row_pkg::recv_held_t held;
   berth_row_pkg::recv_counts_t counts;
-  assign held.busy       = st_writing;
+  assign held.busy       = st_writing || st_answering;
   assign held.queued     = st_fetching || gr_st.queued || st_shown;
   assign held.revoking   = gr_st.going;
   assign held.starved    = gr_st.waits && !st_out;
@@ -379,6 +387,7 @@ module berth_fp_rx #(
   assign row.on        = command_q == berth_row_pkg::RECV_CMD_START || command_q == berth_row_pkg::RECV_CMD_ON;
   assign row.selective = c_mode.selective;
   assign row.remote    = c_mode.remote;
+  assign row.reads     = c_mode.reads != '0;
   assign row.log2_mtu  = c_mode.log2_mtu;
   assign row.asid      = c_space.asid;
   assign row.domain    = c_space.domain;
@@ -428,14 +437,21 @@ module berth_fp_rx #(
       .cf
   );
 
-  // ---- keys, and memory that peers write to --------------------------------------------------
-  logic ask_valid, ask_ready, claim_valid, claim_ready, key_told_valid, over_valid, over_ready, told_claim_q;
-  berth_card_pkg::access_t ask, claim;
+  // ---- keys, and memory of peers' RDMA -------------------------------------------------------
+  logic ask_valid, ask_ready, claim_valid, claim_ready, key_told_valid, over_valid, over_ready;
+  logic read_ask_valid, read_ask_ready;
+  logic [2:0] told_to_q;    // respond, target, arrival
+  berth_card_pkg::access_t ask, claim, read_ask;
   berth_card_pkg::admission_t key_told;
   berth_card_pkg::key_use_t over;
-  logic grant_xr_ready, target_xr_ready, grant_stray, target_stray, stray_q;
+  logic grant_xr_ready, target_xr_ready, respond_xr_ready, grant_stray, target_stray, respond_stray;
+  logic [2:0] strays_q;
   wire qp_starts = c_state_q == C_IDLE && fc_req && fc.we && fc.word == berth_row_pkg::RECV_COMMAND
                 && command.opcode == berth_row_pkg::RECV_CMD_START;
+  // Whose answer of the translation it is.
+  localparam logic [1:0] TO_GRANT = 2'd0, TO_TARGET = 2'd1, TO_RESPOND = 2'd2;
+  logic [1:0] xr_to;
+  assign xr_to = xr.tag[15:13] == 3'b111 ? TO_RESPOND : xr.tag[15] ? TO_TARGET : TO_GRANT;
   logic keys_ready, tg_busy, hold_valid, hold_ready, came_valid;
   logic [QW-1:0] came_q;
   logic [23:0] came_psn;
@@ -443,7 +459,8 @@ module berth_fp_rx #(
   berth_card_pkg::range_ask_t hold;
   assign claim_ready = keys_ready;
   assign ask_ready   = keys_ready && !claim_valid;
-  always_ff @(posedge clk) if (keys_ready) told_claim_q <= claim_valid;
+  assign read_ask_ready = ask_ready && !ask_valid;
+  always_ff @(posedge clk) if (keys_ready) told_to_q <= {read_ask_ready, ask_ready && ask_valid, claim_valid};
   berth_fp_keys #(
       .KEYS(KEYS)
   ) keys (
@@ -458,9 +475,9 @@ module berth_fp_rx #(
       .over_valid,
       .over_ready,
       .over,
-      .ask_valid(claim_valid || ask_valid),
+      .ask_valid(claim_valid || ask_valid || read_ask_valid),
       .ask_ready(keys_ready),
-      .ask(claim_valid ? claim : ask),
+      .ask(claim_valid ? claim : ask_valid ? ask : read_ask),
       .told_valid(key_told_valid),
       .told(key_told)
   );
@@ -481,12 +498,12 @@ module berth_fp_rx #(
       .ask_valid,
       .ask_ready,
       .ask,
-      .told_valid(key_told_valid && !told_claim_q),
+      .told_valid(key_told_valid && told_to_q[1]),
       .told(key_told),
       .hold_valid,
       .hold_ready,
       .hold,
-      .xr_valid(xr_valid && xr.tag[15]),
+      .xr_valid(xr_valid && xr_to == TO_TARGET),
       .xr_ready(target_xr_ready),
       .xr,
       .free_valid(rfree_valid),
@@ -576,6 +593,7 @@ module berth_fp_rx #(
   logic quiet_valid, quiet_ready;
   logic [QW-1:0] quiet_q;
   logic [3:0] broken_fault;
+  logic pl_fenced;
   logic ar_busy, pl_busy, dn_busy, rq_busy, gr_busy, bd_busy, pl_free_valid;
   berth_card_pkg::arrival_step_t arrival_cmd;
   assign arrival_cmd.op        = c_op_q;
@@ -585,6 +603,13 @@ module berth_fp_rx #(
   assign arrival_cmd.ack_every = c_mode.ack_every;
   assign arrival_cmd.foreign   = c_mode.foreign;
   assign arrival_cmd.rnr       = c_mode.rnr_timer;
+  assign arrival_cmd.reads     = c_mode.reads;
+  logic [4:0] st_reads, st_agains;
+  logic read_valid, way_we, way_due, begin_valid, end_valid, answered_valid, answered_ready;
+  logic [QW-1:0] read_q, way_q, answered_q;
+  berth_card_pkg::read_t read;
+  berth_card_pkg::way_t way;
+  berth_card_pkg::answered_t answered;
   berth_fp_arrival #(
       .QPS(QPS),
       .WB(WB)
@@ -614,11 +639,27 @@ module berth_fp_rx #(
       .placed_q,
       .placed_psn,
       .placed_err,
+      .read_valid,
+      .read_q,
+      .read,
+      .way_we,
+      .way_due,
+      .way_q,
+      .way,
+      .st_reads,
+      .st_agains,
+      .answered_valid,
+      .answered_ready,
+      .answered_q,
+      .answered,
+      .begin_valid,
+      .end_valid,
       .claim_valid,
       .claim_ready,
       .claim,
-      .claimed_valid(key_told_valid && told_claim_q),
+      .claimed_valid(key_told_valid && told_to_q[0]),
       .claimed_refusal(key_told.refusal),
+      .claimed_one_shot(key_told.one_shot),
       .over_valid,
       .over_ready,
       .over,
@@ -650,6 +691,54 @@ module berth_fp_rx #(
       .trace_valid,
       .trace_word
   );
+
+  logic rs_busy, rs_hold_valid, rs_hold_ready, rs_fenced;
+  berth_card_pkg::range_ask_t rs_hold;
+  berth_fp_respond #(
+      .QPS(QPS)
+  ) respond (
+      .clk,
+      .rst,
+      .busy(rs_busy),
+      .read_valid,
+      .read_q,
+      .read,
+      .way_we,
+      .way_due,
+      .way_q,
+      .way,
+      .st_reads,
+      .st_agains,
+      .begin_valid,
+      .end_valid,
+      .answered_valid,
+      .answered_ready,
+      .answered_q,
+      .answered,
+      .ask_valid(read_ask_valid),
+      .ask_ready(read_ask_ready),
+      .ask(read_ask),
+      .told_valid(key_told_valid && told_to_q[2]),
+      .told(key_told),
+      .hold_valid(rs_hold_valid),
+      .hold_ready(rs_hold_ready),
+      .hold(rs_hold),
+      .xr_valid(xr_valid && xr_to == TO_RESPOND),
+      .xr_ready(respond_xr_ready),
+      .xr,
+      .ev_stray(respond_stray),
+      .rsp_valid,
+      .rsp_ready,
+      .rsp_q,
+      .rsp,
+      .sent_valid(rspd_valid),
+      .sent(rspd),
+      .asked_q(c_q),
+      .st_busy(st_answering),
+      .fence(fence_go),
+      .fenced(rs_fenced)
+  );
+  assign ev.answer = rsp_valid && rsp_ready;
 
   assign trace_landed   = landed_valid && landed_ready;
   assign trace_landed_q = landed_q;
@@ -691,7 +780,7 @@ module berth_fp_rx #(
     if (scatter_ready) put_turn_q <= !pick_put;
     if (rst) put_mid_q <= 1'b0;
   end
-  assign answered_err = placed_err;
+  assign put_over_err = placed_err;
   berth_fp_scatter #(
       .QPS(QPS)
   ) scatter (
@@ -715,12 +804,17 @@ module berth_fp_rx #(
       .placed_q,
       .placed_psn,
       .placed_err,
-      .answered_valid,
+      .put_over_valid,
       .pl_free_valid,
       .pl_free_place,
       .fence(fence_go),
-      .fenced
+      .fenced(pl_fenced)
   );
+
+  // Both are to have passed it.
+  logic [1:0] passed_q;
+  assign fenced = (passed_q | {rs_fenced, pl_fenced}) == 2'b11;
+  always_ff @(posedge clk) passed_q <= rst || fenced ? '0 : passed_q | {rs_fenced, pl_fenced};
 
   logic aside_valid, aside_ready, rel_valid, rel_ready, lost_valid, lost_index;
   logic [15:0] lost_pi;
@@ -898,7 +992,7 @@ module berth_fp_rx #(
       .acq_valid,
       .acq_ready,
       .acq,
-      .xr_valid(xr_valid && !xr.tag[15]),
+      .xr_valid(xr_valid && xr_to == TO_GRANT),
       .xr_ready(grant_xr_ready),
       .xr,
       .ring_we,
@@ -971,28 +1065,33 @@ module berth_fp_rx #(
       .swept_at
   );
 
-  // ---- acquisitions and releases take turns: those of receives, and with these those of packets -------
-  logic last_rel_q, pick_rel, last_hold_q, pick_hold;
-  assign xr_ready   = xr.tag[15] ? target_xr_ready : grant_xr_ready;
-  assign pick_hold  = hold_valid && (!(rel_valid || acq_valid) || !last_hold_q);
+  // ---- acquisitions and releases take turns: those of receives, and with these those of RDMA -----------
+  logic last_rel_q, pick_rel, last_hold_q, pick_hold, last_read_q, pick_read;
+  assign xr_ready   = xr_to == TO_RESPOND ? respond_xr_ready : xr_to == TO_TARGET ? target_xr_ready : grant_xr_ready;
+  assign pick_hold  = (hold_valid || rs_hold_valid) && (!(rel_valid || acq_valid) || !last_hold_q);
+  assign pick_read  = rs_hold_valid && (!hold_valid || !last_read_q);
   assign pick_rel   = rel_valid && (!acq_valid || !last_rel_q);
-  assign hold_ready = (!xa_valid || xa_ready) && pick_hold;
+  assign hold_ready = (!xa_valid || xa_ready) && pick_hold && !pick_read;
+  assign rs_hold_ready = (!xa_valid || xa_ready) && pick_hold && pick_read;
   assign rel_ready  = (!xa_valid || xa_ready) && !pick_hold && pick_rel;
   assign acq_ready  = (!xa_valid || xa_ready) && !pick_hold && !pick_rel;
-  // One of each at once is counted one after the other.
-  assign ev.stray = grant_stray || stray_q;
-  always_ff @(posedge clk) stray_q <= !rst && (target_stray || (stray_q && grant_stray));
+  // Those at once are counted one after the other.
+  assign ev.stray = strays_q != '0;
+  always_ff @(posedge clk)
+    strays_q <= rst ? '0 : strays_q + 3'(grant_stray) + 3'(target_stray) + 3'(respond_stray) - 3'(ev.stray);
   always_ff @(posedge clk) begin
     if (!xa_valid || xa_ready) begin
-      xa_valid    <= rel_valid || acq_valid || hold_valid;
-      xa          <= pick_hold ? hold : pick_rel ? rel : acq;
+      xa_valid    <= rel_valid || acq_valid || hold_valid || rs_hold_valid;
+      xa          <= pick_hold ? (pick_read ? rs_hold : hold) : pick_rel ? rel : acq;
       last_hold_q <= pick_hold;
+      if (pick_hold) last_read_q <= pick_read;
       if (!pick_hold) last_rel_q <= pick_rel;
     end
     if (rst) begin
       xa_valid    <= 1'b0;
       last_rel_q  <= 1'b0;
       last_hold_q <= 1'b0;
+      last_read_q <= 1'b0;
     end
   end
 
@@ -1058,7 +1157,7 @@ module berth_fp_rx #(
   assign fe.qpn      = 16'(fe_q);
   assign fe.argument = fe_source[2] ? {8'd0, fe_what} : {24'd0, fe_what[15:0]};
 
-  assign busy = rf_valid || ls_valid || tg_busy || ar_busy || pl_busy || dn_busy || rq_busy || gr_busy || bd_busy
+  assign busy = rf_valid || ls_valid || tg_busy || ar_busy || rs_busy || pl_busy || dn_busy || rq_busy || gr_busy || bd_busy
              || free_valid != '0 || fe_busy || xa_valid || c_state_q != C_IDLE;
 
   always_ff @(posedge clk) if (!rst) assert ((free_set & ~free_room) == '0 );

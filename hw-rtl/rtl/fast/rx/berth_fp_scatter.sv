@@ -33,7 +33,7 @@ module berth_fp_scatter #(
     output logic [QW-1:0]                placed_q,
     output logic [23:0]                  placed_psn,
     output logic                         placed_err,
-    output logic                         answered_valid,     // an answer, instead: it is taken at once
+    output logic                         put_over_valid,     // an answer, instead: it is taken at once
     // Their frames.
     output logic                         pl_free_valid,
     output logic [17:0]                  pl_free_place,
@@ -158,7 +158,7 @@ module berth_fp_scatter #(
       .rd_data({over_answer, placed_q, placed_psn, placed_err})
   );
   assign placed_valid   = over_valid && !over_answer;
-  assign answered_valid = over_valid && over_answer;
+  assign put_over_valid = over_valid && over_answer;
 
   always_ff @(posedge clk) begin
     if (stored_valid) begin

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Memory that peers write to: packets wait here, in their order, until it is known whether those of WRITEs may be placed.
+// Memory of peers' RDMA: packets wait here, in their order, until it is known whether those of WRITEs may be placed, and
+// READs answered.
 // The key is looked up (QP-11), then the pages of the packet's bytes are acquired: for a moment, until the frame is given
 // back. A packet of any other kind waits only behind those before it.
 //
@@ -8,8 +9,12 @@
 // the peer to go on. So a page service holds up one connection, and no frame. What the host has made resident is not held
 // meanwhile: the host keeps it for a while. Memory that cannot be had refuses the WRITE (QP-13).
 //
-// One request a QP is out at a time. WRITEs that follow each other in memory are read ahead for: the next request leaves
+// One request a QP is out at a time. WRITEs and READs that follow each other in memory are read ahead for: the next request leaves
 // while packets still find what the last one was for. It grows as long as the peer has to wait.
+//
+// Of a READ all its bytes are looked for at once, and none is held: what is there may be gone again when it is answered, and
+// `berth_fp_respond` waits for it then. For one that was answered before, the key may say no here, as arrival alone knows
+// which those are; it asks again, and its answer counts.
 //
 // A packet of no bytes touches no memory, and needs no key.
 module berth_fp_target #(
@@ -58,6 +63,7 @@ module berth_fp_target #(
     input  logic                        fence,
     output logic                        fenced
 );
+  localparam int unsigned WINDOW = 256;    // packets
   localparam int unsigned SLOTS = 16;      // frames, and so packets: room for those of any card
   initial if (berth_regs_pkg::RX_SLOTS > SLOTS) $fatal(1, "berth_fp_target: more receive slots than places");
   localparam logic [1:0] HIT = berth_regs_pkg::XLT_HIT[1:0];
@@ -84,8 +90,8 @@ module berth_fp_target #(
   logic [QW-1:0] head_item_q;
   berth_card_pkg::admission_t head_told;
 
-  // With nobody before it, what is no WRITE goes on at once.
-  assign passes      = head_q == tail_q && !in.write;
+  // With nobody before it, what is no WRITE or READ goes on at once.
+  assign passes      = head_q == tail_q && !in.write && !in.read;
   assign in_ready    = passes ? item_ready : tail_q - head_q != 5'(SLOTS);
   assign next_there  = next_q != tail_q;
   assign {fetched_q, fetched}     = items[next_q[3:0]];
@@ -95,7 +101,7 @@ module berth_fp_target #(
   assign item_q      = passes ? in_q : head_item_q;
   always_comb begin
     item = passes ? in : head_item;
-    if (!passes && head_item.write) begin
+    if (!passes && (head_item.write || head_item.read)) begin
       item.asid     = head_told.asid;
       item.refusal  = fault_q[head_q[3:0]] ? berth_row_pkg::KEY_FAULT : head_told.refusal;
       item.one_shot = head_told.one_shot;
@@ -108,6 +114,7 @@ module berth_fp_target #(
     logic [3:0]  item;
     logic [23:0] psn;                     // of the operation's first packet
     logic        first;                   // that is this one
+    logic        read;                    // of a READ: only looked for
     logic [7:0]  asid;
     logic [63:0] va;
     logic [12:0] len;
@@ -125,7 +132,7 @@ module berth_fp_target #(
   // ---- the one that is looked at ------------------------------------------------------------------
   typedef enum logic [1:0] {FETCH, LOOK, KEY, HOLD} state_t;
   state_t state_q;
-  logic plain, refused;
+  logic plain, longer, refused;
   logic [37:0] offset_q, ends;            // of its bytes in the whole
   berth_card_pkg::admission_t told_q;
   logic [63:0] va_q;
@@ -136,11 +143,14 @@ module berth_fp_target #(
 
   // What lies beyond the whole is malformed, which arrival says.
   assign ends       = offset_q + 38'(next_item.len);
-  assign plain      = !next_item.write || next_item.whole == '0 || ends > 38'(next_item.whole);
+  // So is a READ that fills more than any window, unless it was answered before; then it is not looked for.
+  assign longer     = next_item.whole > 32'(WINDOW) << next_item.log2_mtu;
+  assign plain      = !(next_item.write || next_item.read) || next_item.whole == '0 || ends > 38'(next_item.whole)
+                   || (next_item.read && longer);
   assign ask_valid  = state_q == LOOK && !plain;
   assign ask.claim  = 1'b0;
   assign ask.again  = 1'b0;
-  assign ask.right  = berth_card_pkg::RIGHT_BIT_WRITE;
+  assign ask.right  = next_item.read ? berth_card_pkg::RIGHT_BIT_READ : berth_card_pkg::RIGHT_BIT_WRITE;
   assign ask.qpn    = 16'(next_item_q);
   assign ask.domain = next_item.domain;
   assign ask.key    = next_item.key;
@@ -204,6 +214,7 @@ module berth_fp_target #(
   assign looked_new.item  = next_q[3:0];
   assign looked_new.psn   = next_item.psn - next_item.index;
   assign looked_new.first = next_item.index == '0;
+  assign looked_new.read  = next_item.read;
   assign looked_new.asid  = told_q.asid;
   assign looked_new.va    = va_q;
   assign looked_new.len   = next_item.len;
@@ -286,7 +297,7 @@ module berth_fp_target #(
           if (anew_q[a_q]) row_q.out <= row.out;
           else row_q <= row;
         end
-        end_q     <= looked.va + 64'(looked.len);
+        end_q     <= looked.va + 64'(looked.read ? looked.rest : 32'(looked.len));
         whole_q   <= looked.va + 64'(looked.rest);
         a_state_q <= A_SEE;
       end
@@ -340,7 +351,7 @@ module berth_fp_target #(
     judged  = a_state_q == A_DO && of_packet;
     wish           = '0;
     wish.probe     = 1'b1;
-    wish.write     = 1'b1;
+    wish.write     = !looked.read;
     wish.asid      = looked.asid;
     wish.tag       = {2'b11, 14'(a_q)};
     f = r;
@@ -373,7 +384,8 @@ module berth_fp_target #(
           f.doomed = 1'b0;
           f.asked  = looked.psn;
           wish.va  = looked.va;
-          wish.len = r.narrow ? 31'(looked.len) : !r.in_order && looked.rest < size_q ? looked.rest[30:0] : size_q[30:0];
+          wish.len = r.narrow ? 31'(looked.read ? looked.rest[30:0] : 31'(looked.len))
+                   : !r.in_order && looked.rest < size_q ? looked.rest[30:0] : size_q[30:0];
           f.front  = looked.va + 64'(wish.len);
         end
       end
@@ -429,10 +441,11 @@ module berth_fp_target #(
   always_comb begin
     acquire       = '0;
     acquire.quiet = 1'b1;
-    acquire.write = 1'b1;
+    acquire.probe = next_item.read;
+    acquire.write = !next_item.read;
     acquire.asid  = told_q.asid;
     acquire.va    = va_q;
-    acquire.len   = 31'(next_item.len);
+    acquire.len   = next_item.read ? next_item.whole[30:0] : 31'(next_item.len);
     acquire.tag   = {2'b10, slot_q, 10'(next_item_q)};
     release_           = '0;
     release_.give_back = 1'b1;
@@ -445,7 +458,7 @@ module berth_fp_target #(
   assign hold_valid = some_back || wish_there || acquires;
   assign hold       = some_back ? release_ : wish_there ? wished : acquire;
   always_ff @(posedge clk) begin
-    if (judged && kind_q == HIT) held_q[a_slot_q] <= 1'b1;
+    if (judged && kind_q == HIT && !looked.read) held_q[a_slot_q] <= 1'b1;
     if (some_back && hold_ready) back_q[back] <= 1'b0;
     if (free_valid && held_q[freed]) begin
       held_q[freed] <= 1'b0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Frames: data packets, ACKs and lists get their headers from the QP's template and a place in packet RAM; the reads
+// Frames: data packets, answers to READs, ACKs and lists get their headers from the QP's template and a place in packet RAM; the reads
 // of their payload are issued meanwhile. Before an ACK or a list waits for longer than one packet they go first; but while
-// data frames wait for the wire, an ACK waits for three of them, so that one does for several packets.
+// data frames wait for the wire, an ACK waits for three of them, so that one does for several packets. Data packets and
+// answers take turns.
 //
 // Two frames are in work: one is chosen and composed (two cycles) while the one before it is written, a word of packet RAM
 // per cycle. The sizes of a list follow its header as they come.
@@ -37,6 +38,13 @@ module berth_fp_frame_out #(
     input  logic                       part_valid,
     output logic                       part_ready,
     input  berth_card_pkg::part_t      part_data,
+
+    // answers to READs (see berth_fp_respond), each with a place
+    input  logic                       rsp_valid,
+    output logic                       rsp_ready,
+    input  logic [$clog2(QPS)-1:0]     rsp_q,
+    input  berth_card_pkg::response_t  rsp,
+    input  logic [6:0]                 rsp_tag,
 
     // ACKs to send
     input  logic                       afr_valid,
@@ -98,6 +106,11 @@ module berth_fp_frame_out #(
     localparam logic [7:0] WRITE_ONLY = berth_regs_pkg::BTH_WRITE_ONLY[7:0];
     localparam logic [7:0] WRITE_ONLY_IMM = berth_regs_pkg::BTH_WRITE_ONLY_IMM[7:0];
     localparam logic [7:0] READ_REQUEST = berth_regs_pkg::BTH_READ_REQUEST[7:0];
+    localparam logic [7:0] RESPONSE_FIRST = berth_regs_pkg::BTH_READ_RESPONSE_FIRST[7:0];
+    localparam logic [7:0] RESPONSE_MIDDLE = berth_regs_pkg::BTH_READ_RESPONSE_MIDDLE[7:0];
+    localparam logic [7:0] RESPONSE_LAST = berth_regs_pkg::BTH_READ_RESPONSE_LAST[7:0];
+    localparam logic [7:0] RESPONSE_ONLY = berth_regs_pkg::BTH_READ_RESPONSE_ONLY[7:0];
+    localparam logic [7:0] ACK_NO_COUNT = 8'h1f;
     localparam logic [7:0] ACKNOWLEDGE = berth_regs_pkg::BTH_ACKNOWLEDGE[7:0];
     localparam logic [7:0] SELECTIVE_ACKNOWLEDGE = berth_regs_pkg::BTH_SELECTIVE_ACKNOWLEDGE[7:0];
     localparam logic [7:0] UD_SEND_ONLY = berth_regs_pkg::BTH_UD_SEND_ONLY[7:0];
@@ -107,26 +120,29 @@ module berth_fp_frame_out #(
     localparam int unsigned HEAD = 54;              // bytes up to the BTH's end
 
     typedef enum logic [2:0] {FREE, WRITE, SIZES, PAD, CLOSE} op_t;
-    typedef enum logic [1:0] {PACKET, ACK, LIST} kind_t;
+    typedef enum logic [1:0] {PACKET, ACK, LIST, ANSWER} kind_t;
     op_t           op_q;                 // of the frame that is written
     logic          make_q;               // a frame has been chosen
     logic          go;                   // it is composed, and will be written
     logic          moved;                // its inline data begins with this packet's
     logic          done;                 // the one before it is written
     kind_t         kind_q;
-    logic          turn_q;               // a data packet goes next
-    logic [2:0]    since_q;              // data packets since the last ACK
+    logic          turn_q;               // a data packet or an answer goes next
+    logic          answer_turn_q;        // of these, an answer
+    logic [2:0]    since_q;              // of these, since the last ACK
     logic          list_q;               // a list has been chosen whose sizes are not all here
     logic          ack_go, idle;
-    logic          pick_ack, pick_list, pick_packet;
+    logic          pick_ack, pick_list, pick_data, pick_packet, pick_answer;
     logic [QW-1:0] q;
 
     assign idle        = !make_q || go;
     assign ack_go      = afr_valid && (!backlog || since_q == ACK_AFTER);
-    assign pick_packet = pkt_valid && (turn_q || !((ack_go || (lfr_valid && !list_q)) && ctl_valid));
-    assign pick_ack    = !pick_packet && ack_go && ctl_valid;
-    assign pick_list   = !pick_packet && !ack_go && lfr_valid && !list_q && ctl_valid;
-    assign q           = pick_packet ? pkt_q : pick_ack ? afr_q : lfr_q;
+    assign pick_data   = (pkt_valid || rsp_valid) && (turn_q || !((ack_go || (lfr_valid && !list_q)) && ctl_valid));
+    assign pick_answer = pick_data && rsp_valid && (answer_turn_q || !pkt_valid);
+    assign pick_packet = pick_data && !pick_answer;
+    assign pick_ack    = !pick_data && ack_go && ctl_valid;
+    assign pick_list   = !pick_data && !ack_go && lfr_valid && !list_q && ctl_valid;
+    assign q           = pick_answer ? rsp_q : pick_packet ? pkt_q : pick_ack ? afr_q : lfr_q;
 
     // ---- templates ---------------------------------------------------------------------
     logic [447:0]  template_;
@@ -179,6 +195,8 @@ module berth_fp_frame_out #(
     logic [23:0]   msn_q;
     logic [127:0]  sack_bits_q;
     logic [6:0]    n_q;
+    logic [3:0]    answer_tag_q;
+    logic [7:0]    answer_asid_q;
 
     function automatic logic [31:0] be32(input logic [31:0] x);
         be32 = {x[7:0], x[15:8], x[23:16], x[31:24]};
@@ -220,6 +238,15 @@ module berth_fp_frame_out #(
             extra   = {8'd0, with_reth, 4'd0} + {10'd0, with_imm, 2'd0} + {10'd0, placed, 2'd0};
             payload = len_q;
             if (read_q) {opcode, payload} = {READ_REQUEST, 13'd0};
+        end else if (kind_q == ANSWER) begin
+            case (flags_q[1:0])
+                2'b01:   opcode = RESPONSE_FIRST;
+                2'b00:   opcode = RESPONSE_MIDDLE;
+                2'b10:   opcode = RESPONSE_LAST;
+                default: opcode = RESPONSE_ONLY;
+            endcase
+            extra   = flags_q[1:0] == 2'b00 ? 13'd0 : 13'd4;
+            payload = len_q;
         end else if (kind_q == LIST) begin
             opcode  = UD_SEND_ONLY;
             extra   = 13'd8 + 13'd12;
@@ -264,6 +291,7 @@ module berth_fp_frame_out #(
                                              be32(read_q ? read_va_q[31:0] : va[31:0]), be32(read_q ? read_va_q[63:32] : va[63:32])};
                 image[HEAD*8 +: 512] = behind;
             end
+            ANSWER: image[HEAD*8 +: 32] = be32({ACK_NO_COUNT, msn_q});
             ACK: begin
                 image[HEAD*8 +: 32] = be32({syndrome_q, msn_q});
                 for (int i = 0; i < 16; i++)
@@ -292,8 +320,11 @@ module berth_fp_frame_out #(
     logic [LANES:0] fill_q;              // bytes of a list that are kept for the next word
     logic [6:0]    sizes_q;              // that do not stand in the image yet
     logic [6:0]    tag_w_q;
+    logic          in_memory;            // its payload is to be read
+    logic          loads;
     logic          full, size_go, size_one;
-    assign parts_done = left_q == 4'd0 || (left_q == 4'd1 && part_ready);
+    assign in_memory  = kind_q == ANSWER || (kind_q == PACKET && !inline_q);
+    assign parts_done = left_q == 4'd0 || (left_q == 4'd1 && loads);
     assign at_tag     = tag_q;
     assign tail_end   = tail_q + {11'd0, pad_q};
     assign full       = fill_q[LANES];
@@ -324,6 +355,7 @@ module berth_fp_frame_out #(
     assign go         = make_q && moved && (op_q == FREE || done);
 
     assign pkt_ready = idle && pick_packet;
+    assign rsp_ready = idle && pick_answer;
     assign afr_ready = idle && pick_ack;
     // A size without a list is dropped.
     assign size_go   = op_q == SIZES && !full && sizes_q != 7'd0;
@@ -341,7 +373,9 @@ module berth_fp_frame_out #(
     assign open_q     = q_q;
     assign open.psn   = psn_q;
     assign open.apart = selective && kind_q == PACKET && block_q[LB];      // parts of its own: it goes again
-    assign open.left.parts = parts_q;
+    assign open.answer     = kind_q == ANSWER;
+    assign open.answer_tag = answer_tag_q;
+    assign open.left.parts = kind_q == ANSWER ? 4'd0 : parts_q;
     assign open.left.block = block_q;
     assign open.left.first = first_q;
     assign open.left.len   = len_q;
@@ -349,11 +383,16 @@ module berth_fp_frame_out #(
     // Reads: beside the header.
     logic [17:0]   local_q;
     logic [7:0]    asid_q;
-    assign load_valid   = left_q != 4'd0 && part_valid;
-    assign part_ready = load_valid && load_ready;
+    // An answer has one part, which came with it.
+    logic          answers_q;
+    logic [12:0]   answer_len_q;
+    logic [63:0]   answer_va_q, answer_va_w_q;
+    assign load_valid   = left_q != 4'd0 && (answers_q || part_valid);
+    assign loads        = load_valid && load_ready;
+    assign part_ready   = loads && !answers_q;
     assign load.place   = local_q;
-    assign load.len   = part_data.len;
-    assign load.va    = part_data.va;
+    assign load.len     = answers_q ? answer_len_q : part_data.len;
+    assign load.va      = answers_q ? answer_va_w_q : part_data.va;
     assign load.asid    = asid_q;
     assign load.tag     = {1'b0, tag_w_q};
 
@@ -362,22 +401,25 @@ module berth_fp_frame_out #(
         ev_list <= ctl_pop && pick_list;
         // chosen
         if (idle) begin
-            kind_q  <= pick_packet ? PACKET : pick_ack ? ACK : LIST;
+            kind_q  <= pick_answer ? ANSWER : pick_packet ? PACKET : pick_ack ? ACK : LIST;
             q_q     <= q;
             sack_q  <= afr.has_sack;
-            msn_q   <= afr.msn;
+            msn_q   <= pick_answer ? rsp.msn : afr.msn;
+            {answer_tag_q, answer_asid_q, answer_va_q} <= {rsp.tag, rsp.asid, rsp.va};
             {syndrome_q, sack_bits_q} <= {afr.syndrome, afr.sack};
             {epoch_q, number_q, n_q}  <= {lfr.epoch, lfr.first, lfr.n};
             read_q  <= pick_packet && pkt.read;
             {flags_q, imm_q, placement_q, len_q, inline_q, place_q, block_q, first_q} <=
                 {pkt.flags, pkt.imm, pkt.placement, pkt.len, pick_packet && pkt.inlined, pkt.place, pkt.block, pkt.first};
-            tag_q   <= pick_packet ? pkt.tag : ctl_tag;
-            psn_q   <= pick_packet ? pkt.psn : pick_ack ? afr.psn : 24'd0;
-            parts_q <= pick_packet ? pkt.parts : 4'd0;
+            if (pick_answer) {flags_q, len_q, block_q} <= {2'b00, rsp.ends, rsp.begins, rsp.len, {(LB+1){1'b0}}};
+            tag_q   <= pick_answer ? rsp_tag : pick_packet ? pkt.tag : ctl_tag;
+            psn_q   <= pick_answer ? rsp.psn : pick_packet ? pkt.psn : pick_ack ? afr.psn : 24'd0;
+            parts_q <= pick_answer ? {3'd0, rsp.len != 13'd0} : pick_packet ? pkt.parts : 4'd0;
             over_q  <= pick_packet && pkt.over;
-            make_q  <= pick_packet || pick_ack || (pick_list && lfr.first_beat);
-            if (pick_packet || ctl_pop) turn_q <= !pick_packet;
-            if (pick_packet && since_q != ACK_AFTER) since_q <= since_q + 3'd1;
+            make_q  <= pick_data || pick_ack || (pick_list && lfr.first_beat);
+            if (pick_data || ctl_pop) turn_q <= !pick_data;
+            if (pick_data) answer_turn_q <= !pick_answer;
+            if (pick_data && since_q != ACK_AFTER) since_q <= since_q + 3'd1;
             if (pick_ack) since_q <= 3'd0;
             if (pick_list && lfr.first_beat) list_q <= lfr.n != 7'd0;
         end
@@ -392,7 +434,7 @@ module berth_fp_frame_out #(
             kept_q <= 1'b0;
         end
         // written
-        if (part_ready) begin
+        if (loads) begin
             left_q  <= left_q - 4'd1;
             local_q <= local_q + {5'd0, load.len};
         end
@@ -430,12 +472,14 @@ module berth_fp_frame_out #(
             image_q   <= IMAGE'(image);
             base_q    <= at;
             tag_w_q   <= tag_q;
-            asid_q    <= asid;
+            asid_q    <= kind_q == ANSWER ? answer_asid_q : asid;
+            answers_q <= kind_q == ANSWER;
+            {answer_len_q, answer_va_w_q} <= {len_q, answer_va_q};
             left_q    <= reads;
             local_q   <= at + {5'd0, head_len};
-            ends_q    <= kind_q == LIST ? 13'(HEAD) + 13'd20 : kind_q == PACKET && !inline_q ? head_len : bytes;
+            ends_q    <= kind_q == LIST ? 13'(HEAD) + 13'd20 : in_memory ? head_len : bytes;
             tail_q    <= head_len + payload;
-            pad_q     <= kind_q == PACKET && !inline_q ? pad : 2'd0;
+            pad_q     <= in_memory ? pad : 2'd0;
             is_list_q <= kind_q == LIST;
             sizes_q   <= n_q;
             fill_q    <= (LANES+1)'(HEAD + 20);
@@ -448,6 +492,7 @@ module berth_fp_frame_out #(
             list_q  <= 1'b0;
             left_q  <= 4'd0;
             turn_q  <= 1'b0;
+            answer_turn_q <= 1'b0;
             since_q <= 3'd0;
         end
     end

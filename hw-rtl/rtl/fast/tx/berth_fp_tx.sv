@@ -104,6 +104,14 @@ module berth_fp_tx #(
     input  logic [$clog2(QPS)-1:0]        lfr_q,
     input  berth_card_pkg::list_out_t     lfr,
 
+    // answers to READs to send; the payload of one has been read
+    input  logic                          rsp_valid,
+    output logic                          rsp_ready,
+    input  logic [$clog2(QPS)-1:0]        rsp_q,
+    input  berth_card_pkg::response_t     rsp,
+    output logic                          rspd_valid,
+    output berth_card_pkg::response_end_t rspd,
+
     // counters
     output berth_card_pkg::tx_events_t    ev
 );
@@ -407,8 +415,8 @@ module berth_fp_tx #(
         .state_idx(state_idx), .state_data(state_data), .held_set(held_set), .fixed_we(fixed_we),
         .fixed_place(fixed_place), .fixed_data(fixed_data), .covered_we(covered_we), .covered_q(covered_q),
         .covered_data(covered_data), .acked_we(acked_we), .acked_q(acked_q), .acked_data(acked_data), .still(still),
-        .wake_we(revoke_done), .wake_q(mark_q), .working(working), .working_q(working_q), .small_valid(small_valid),
-        .small_tag(small_tag), .small_pop(small_pop), .big_valid(big_valid), .big_tag(big_tag), .big_pop(big_pop),
+        .wake_we(revoke_done), .wake_q(mark_q), .working(working), .working_q(working_q), .small_valid(small_valid && !take_small),
+        .small_tag(small_tag), .small_pop(small_pop), .big_valid(big_valid && !take_big), .big_tag(big_tag), .big_pop(big_pop),
         .log_we(log_we), .log_q(log_q), .log_psn(log_psn), .log_piece(log_piece), .log_where(log_where), .log_asked(log_asked),
         .want_we(want_we), .want_q(want_q), .want_data(want_data), .end_we(end_we), .end_q(end_q), .end_idx(end_idx),
         .end_data(end_data), .sent_we(sent_we), .sent_q(sent_q), .sent_data(sent_data),
@@ -427,12 +435,33 @@ module berth_fp_tx #(
         .wr_valid(sent_again_valid), .wr_ready(sent_again_ready), .wr_data({sent_again_q, sent_again_data}),
         .rd_valid(again_valid), .rd_ready(again_ready), .rd_data({again_q, again_data}));
 
+    // ---- places for answers ---------------------------------------------------------------
+    // One is taken when there is an answer for it, in turn with the data packets: these have SPARE clocks to take the next.
+    localparam logic [4:0]  SPARE = 5'd16;
+    localparam logic [12:0] SMALL = 13'd1024;      // bytes of payload that fit a small place
+    logic          place_here_q, take_small, take_big;
+    logic [4:0]    spare_q;
+    logic [6:0]    place_tag_q;
+    logic          want_place;
+    assign want_place = rsp_valid && !place_here_q && spare_q == 5'd0;
+    assign take_small = want_place && rsp.len <= SMALL && small_valid;
+    assign take_big   = want_place && rsp.len > SMALL && big_valid;
+    always_ff @(posedge clk) begin
+        if (rsp_valid && rsp_ready) place_here_q <= 1'b0;
+        if (take_small || take_big) {place_here_q, place_tag_q} <= {1'b1, take_small ? small_tag : big_tag};
+        if (take_small || take_big) spare_q <= SPARE;
+        else if (small_pop || big_pop) spare_q <= 5'd0;
+        else if (spare_q != 5'd0) spare_q <= spare_q - 5'd1;
+        if (rst) {place_here_q, spare_q} <= '0;
+    end
+
     berth_fp_frame_out #(.QPS(QPS), .WORD_W(HOST_W), .LE(LE), .LB(LB)) frame_out (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg(cfg), .elem_we(elem_we), .elem_q(elem_q),
         .elem_idx(elem_idx), .elem_data(elem_data), .element(element), .pkt_valid(pkt_valid), .pkt_ready(pkt_ready), .pkt_q(pkt_q),
         .pkt(pkt), .part_valid(part_valid), .part_ready(part_ready), .part_data(part_data), .afr_valid(afr_valid),
         .afr_ready(afr_ready), .afr_q(afr_q), .afr(afr), .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q),
-        .lfr(lfr), .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop), .backlog(backlog), .at(at),
+        .lfr(lfr), .rsp_valid(rsp_valid && place_here_q), .rsp_ready(rsp_ready), .rsp_q(rsp_q), .rsp(rsp),
+        .rsp_tag(place_tag_q), .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop), .backlog(backlog), .at(at),
         .at_tag(at_tag), .open_valid(open_valid), .open(open), .open_q(open_q), .head_valid(head_valid),
         .head_ready(head_ready), .head_tag(head_tag), .hw_valid(hw_valid), .hw_ready(hw_ready), .hw_addr(hw_addr),
         .hw_data(hw_data), .hw_strb(hw_strb), .load_valid(load_valid), .load_ready(load_ready), .load(load),
@@ -442,8 +471,9 @@ module berth_fp_tx #(
     berth_fp_tx_places #(.QPS(QPS), .LB(LB), .RAM_BASE(RAM_BASE)) tx_places (
         .clk(clk), .rst(rst), .init_valid(init_q[8]), .init_q(c_qp), .init_ack(init_done[8]),
         .made_valid(pkt_valid && pkt_ready), .made_q(pkt_q), .ctl_valid(ctl_valid), .ctl_tag(ctl_tag),
-        .ctl_pop(ctl_pop), .big_valid(big_valid), .big_tag(big_tag), .big_pop(big_pop), .small_valid(small_valid),
-        .small_tag(small_tag), .small_pop(small_pop), .at_tag(at_tag), .at(at), .open_valid(open_valid), .open(open),
+        .ctl_pop(ctl_pop), .big_valid(big_valid), .big_tag(big_tag), .big_pop(big_pop || take_big),
+        .small_valid(small_valid), .small_tag(small_tag), .small_pop(small_pop || take_small), .rspd_valid(rspd_valid),
+        .rspd(rspd), .at_tag(at_tag), .at(at), .open_valid(open_valid), .open(open),
         .open_q(open_q), .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
         .loaded_valid(loaded_valid), .loaded(loaded), .fs_valid(fs_valid), .fs_ready(fs_ready), .fs(fs),
         .fl_valid(fl_valid), .fl_tag(fl_tag), .backlog(backlog), .busy_q({turn_q_, c_qp}), .busy({quiet_busy, busy}),

@@ -54,6 +54,10 @@ module berth_fp_tx_places #(
     input  logic [2*$clog2(QPS)-1:0]     busy_q,
     output logic [1:0]                   busy,
 
+    // an answer's payload has been read, or cannot be
+    output logic                         rspd_valid,
+    output berth_card_pkg::response_end_t rspd,
+
     // a packet's memory is not needed any more (see berth_fp_release)
     output logic                         left_valid,
     input  logic                         left_ready,
@@ -122,6 +126,14 @@ module berth_fp_tx_places #(
                     | (open.over ? open_bit : '0);
         if (open_valid) waits[open_n] <= open.count;
     end
+
+    // An answer is told of, and nothing else: it holds no blocks, and one that could not be read does not count as lost.
+    logic [4:0]    answer_of [0:NUMBERS-1], answer_step;
+    assign answer_step = answer_of[step_n];
+    assign rspd_valid  = complete && step_tag[6:4] != 3'd0 && answer_step[4];
+    assign rspd.tag    = answer_step[3:0];
+    assign rspd.failed = failed_q[step_n] || (loaded_valid && loaded.status != 2'd0);
+    always_ff @(posedge clk) if (open_valid) answer_of[open_n] <= {open.answer, open.answer_tag};
 
     logic          ctl_here, ctl_take, data_here, data_take, unused_room, unused_room2, unused_room3;
     logic [6:0]    ctl_next, data_next;
@@ -248,19 +260,19 @@ module berth_fp_tx_places #(
         .rd_valid(dead_here), .rd_ready(dead_take), .rd_data(dead_tag));
     typedef enum logic [1:0] {IDLE, LOOK, FAIL} op_t;
     op_t           op_q;
-    logic          dead_q;
+    logic          dead_q, is_answer, fails;
     logic [6:0]    tag_q;
     // Not before the turn has been passed on: reads that end in each clock hold that up, and the place must not begin anew.
     assign dead_take = op_q == IDLE && dead_here && !pass_q;
     assign gone_take = op_q == IDLE && !dead_here && gone_here && !pass_q;
-    berth_fp_mem #(.WIDTH(QW + 24 + $bits(left)), .DEPTH(NUMBERS), .OWN(1'b1)) m_packet (.clk(clk), .we(open_valid), .waddr(open_n),
-        .wdata({open_q, open.psn, open.left}), .re(op_q == IDLE), .raddr(number(dead_here ? dead_tag : gone_tag)),
-        .rdata({left_q, fail_psn, left}));
+    berth_fp_mem #(.WIDTH(QW + 25 + $bits(left)), .DEPTH(NUMBERS), .OWN(1'b1)) m_packet (.clk(clk), .we(open_valid), .waddr(open_n),
+        .wdata({open_q, open.psn, open.answer, open.left}), .re(op_q == IDLE), .raddr(number(dead_here ? dead_tag : gone_tag)),
+        .rdata({left_q, fail_psn, is_answer, left}));
     // Packets made, and those accounted for: equal when the QP has none.
     logic [7:0]     made [0:QPS-1];
     logic [7:0]     over [0:QPS-1];
     logic           over_we;
-    assign over_we  = back && back_tag[6:4] != 3'd0;
+    assign over_we  = back && back_tag[6:4] != 3'd0 && !is_answer;
     assign init_ack = init_valid && !made_valid && !over_we;
     for (genvar i = 0; i < 2; i++) begin : g_busy
         assign busy[i] = made[busy_q[QW*i +: QW]] != over[busy_q[QW*i +: QW]];
@@ -274,7 +286,8 @@ module berth_fp_tx_places #(
     assign left_valid = op_q == LOOK && matters;
     assign fail_valid = op_q == FAIL;
     assign fail_q     = left_q;
-    assign back       = (op_q == LOOK && (!matters || left_ready) && !dead_q) || (op_q == FAIL && fail_ready);
+    assign fails      = dead_q && !is_answer;
+    assign back       = (op_q == LOOK && (!matters || left_ready) && !fails) || (op_q == FAIL && fail_ready);
     assign back_tag   = tag_q;
     always_ff @(posedge clk) begin
         case (op_q)
@@ -283,7 +296,7 @@ module berth_fp_tx_places #(
                 tag_q  <= dead_here ? dead_tag : gone_tag;
                 if (dead_take || gone_take) op_q <= LOOK;
             end
-            LOOK: if (!matters || left_ready) op_q <= dead_q ? FAIL : IDLE;
+            LOOK: if (!matters || left_ready) op_q <= fails ? FAIL : IDLE;
             default: if (fail_ready) op_q <= IDLE;
         endcase
         if (rst) op_q <= IDLE;

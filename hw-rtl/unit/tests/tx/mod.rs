@@ -6,7 +6,7 @@ pub mod peer;
 
 use berth_abi::rows::{event::EVENT_TIMEOUT, send};
 use berth_abi::wqe::{Cqe, MAX_SGE, OP_READ, OP_SEND, OP_WRITE, SEND_PUSH, Sge, Wqe};
-use berth_protocol::rc::{Message, Op};
+use berth_protocol::rc::{Message, Op, Position, ResponseBody, ResponsePacket};
 use berth_random::Rng;
 use berth_rtl_host::{PAGE, Ranges, Reply, Span, pages};
 use berth_rtl_unit::{Module, Port};
@@ -18,6 +18,9 @@ use std::rc::Rc;
 
 /// The address space of all QPs.
 const ASID: u32 = 5;
+/// That which answers to READs are read from, and where they lie.
+const ANSWERS_ASID: u32 = 9;
+const ANSWERS: u64 = 0x40_0000_0000;
 /// Address of QP 0's send queue; each has `DEPTH` elements.
 const QUEUES: u64 = 0x7_0000_0000;
 const LOG2_DEPTH: u32 = 10;
@@ -231,6 +234,16 @@ struct Write {
     failed: bool,
 }
 
+/// A packet of an answer to a READ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OwnAnswer {
+    q: u32,
+    psn: u32,
+    position: Position,
+    len: u32,
+    va: u64,
+}
+
 struct Ports {
     list: BTreeMap<&'static str, Port>,
 }
@@ -362,6 +375,20 @@ impl Ports {
             "lfr.first",
             "lfr.n",
             "lfr.sizes",
+            "rsp_valid",
+            "rsp_ready",
+            "rsp_q",
+            "rsp.begins",
+            "rsp.ends",
+            "rsp.psn",
+            "rsp.msn",
+            "rsp.len",
+            "rsp.asid",
+            "rsp.va",
+            "rsp.tag",
+            "rspd_valid",
+            "rspd.tag",
+            "rspd.failed",
             "ev.ack_taken",
             "ev.bad_ack",
             "ev.bad_answer",
@@ -419,6 +446,12 @@ pub struct Bench {
     lists: VecDeque<(u32, bool, u32, u32)>,
     own_acks: VecDeque<(u32, u32, u8, Option<u128>)>,
     own_lists: VecDeque<(u32, bool, u32, u32)>,
+    /// Answers to READs that the receiver's half wants to send; those that are being read, by their tags; those that were told
+    /// to be read, in that order, and whether they could not be.
+    own_answers: VecDeque<OwnAnswer>,
+    answering: BTreeMap<u64, OwnAnswer>,
+    tag_shown: u64,
+    answered: Vec<(OwnAnswer, bool)>,
     other: Vec<Frame>,
     events: Vec<(u64, u32, u64)>,
     /// Firmware takes no event.
@@ -478,6 +511,10 @@ impl Bench {
             lists: VecDeque::new(),
             own_acks: VecDeque::new(),
             own_lists: VecDeque::new(),
+            own_answers: VecDeque::new(),
+            answering: BTreeMap::new(),
+            tag_shown: 0,
+            answered: Vec::new(),
             other: Vec::new(),
             events: Vec::new(),
             deaf: false,
@@ -840,6 +877,47 @@ impl Bench {
         assert_eq!(frames.iter().map(|f| f.bytes.clone()).collect::<Vec<_>>(), expected);
     }
 
+    /// Answers to READs leave beside whatever else is sent: those of a QP in their order, all of them that can be read, and the
+    /// receiver's half hears of each when it is read.
+    pub fn check_own_answers(&mut self, rng: &mut Rng, qs: &[u32], count: usize) {
+        let mut psns: BTreeMap<u32, u32> = BTreeMap::new();
+        let answers: Vec<_> = (0..count)
+            .map(|n| {
+                let q = qs[rng.below(qs.len() as u64) as usize];
+                let psn = psns.entry(q).or_insert(0xff_fff0);
+                *psn = (*psn + 1) & 0xff_ffff;
+                let position =
+                    [Position::First, Position::Middle, Position::Last, Position::Only][rng.below(4) as usize];
+                let most = 1 << rng.between(8, 12);
+                let len = if position == Position::Only && rng.chance(0.1) { 0 } else { rng.between(1, most) as u32 };
+                OwnAnswer { q, psn: *psn, position, len, va: ANSWERS + n as u64 * 8192 + rng.below(4096) }
+            })
+            .collect();
+        self.own_answers.extend(&answers);
+        let mut cycles = 0;
+        while self.answered.len() < count {
+            self.step();
+            cycles += 1;
+            assert!(cycles < 200_000, "{} of {count} answers are read", self.answered.len());
+        }
+        self.run(20_000);
+        let frames = core::mem::take(&mut self.other);
+        let answered = core::mem::take(&mut self.answered);
+        for &q in qs {
+            let sent = answers.iter().filter(|a| a.q == q && !answered.contains(&(**a, true)));
+            let expected: Vec<_> = sent
+                .map(|a| {
+                    let body = ResponseBody::Read { position: a.position, len: a.len };
+                    let payload: Vec<u8> = (a.va..a.va + u64::from(a.len)).map(byte_at).collect();
+                    peer::answer(q, &ResponsePacket { psn: a.psn, msn: peer::MSN, body }, &payload)
+                })
+                .collect();
+            let there: Vec<_> = frames.iter().filter(|f| peer::destination(&f.bytes) == Some(q)).collect();
+            assert_eq!(there.len(), expected.len(), "QP {q}");
+            there.iter().zip(&expected).for_each(|(frame, expected)| assert_eq!(frame.bytes, *expected, "QP {q}"));
+        }
+    }
+
     /// Lists that the receiver's half wants to send.
     pub fn check_own_lists(&mut self, q: u32) {
         for n in [1, 2, 31, 32, 33, 60, 61, 62, 63, 64] {
@@ -1062,6 +1140,15 @@ impl Bench {
             if !begin && self.own_lists.front().is_some_and(|next| !next.1) {
                 self.own_lists.pop_front();
             }
+        }
+        if self.is("rspd_valid") {
+            let (tag, failed) = (self.get("rspd.tag"), self.is("rspd.failed"));
+            let answer = self.answering.remove(&tag).expect("it is being read");
+            self.answered.push((answer, failed));
+        }
+        if self.is("rsp_valid") && self.is("rsp_ready") {
+            let (tag, answer) = (self.tag_shown, self.own_answers.pop_front().expect("it is shown"));
+            self.answering.insert(tag, answer);
         }
         self.take_outputs();
         for (count, name) in self.acks_counted.iter_mut().zip(["ev.ack_taken", "ev.bad_ack"]) {
@@ -1295,6 +1382,22 @@ impl Bench {
             self.set("afr.has_sack", sack.is_some());
             self.set_wide("afr.sack", &[sack.unwrap_or(0) as u64, (sack.unwrap_or(0) >> 64) as u64]);
         }
+        // At most 16 are on their way.
+        let tag = (0..16).find(|tag| !self.answering.contains_key(tag));
+        let answer = self.own_answers.front().copied();
+        self.set("rsp_valid", answer.is_some() && tag.is_some());
+        if let (Some(OwnAnswer { q, psn, position, len, va }), Some(tag)) = (answer, tag) {
+            self.tag_shown = tag;
+            self.set("rsp_q", q);
+            self.set("rsp.begins", position.begins());
+            self.set("rsp.ends", position.ends());
+            self.set("rsp.psn", psn);
+            self.set("rsp.msn", peer::MSN);
+            self.set("rsp.len", len);
+            self.set("rsp.asid", ANSWERS_ASID);
+            self.set("rsp.va", va);
+            self.set("rsp.tag", tag);
+        }
         let list = self.own_lists.front().copied();
         self.set("lfr_valid", list.is_some());
         if let Some((q, begin, value, n)) = list {
@@ -1398,11 +1501,14 @@ impl Bench {
     fn read_payload(&mut self) {
         let (local, len, va, tag) =
             (self.get("load.place"), self.get("load.len"), self.get("load.va"), self.get("load.tag"));
-        assert!(len > 0 && self.get("load.asid") == ASID.into());
-        let span = Span { asid: ASID, va, len, write: false };
-        assert!(self.memory.covers(span), "a read of {len} bytes at {va:#x}, which are not held");
-        let failed =
-            !self.memory.reaches(span) || (self.setup.read_failures > 0.0 && self.rng.chance(self.setup.read_failures));
+        let of_answer = va >= ANSWERS;
+        let asid = if of_answer { ANSWERS_ASID } else { ASID };
+        assert!(len > 0 && self.get("load.asid") == asid.into());
+        // What answers are read from the receiver's half holds.
+        let span = Span { asid, va, len, write: false };
+        assert!(of_answer || self.memory.covers(span), "a read of {len} bytes at {va:#x}, which are not held");
+        let failed = !(of_answer || self.memory.reaches(span))
+            || (self.setup.read_failures > 0.0 && self.rng.chance(self.setup.read_failures));
         for i in 0..len {
             self.ram[(local + i) as usize] = if failed { 0x55 } else { byte_at(va + i) };
         }

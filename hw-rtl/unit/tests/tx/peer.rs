@@ -727,6 +727,18 @@ pub fn acknowledgement(q: u32, psn: u32, syndrome: u8, sack: Option<u128>) -> Ve
     bytes
 }
 
+/// A packet of an answer to a READ, without iCRC.
+pub fn answer(q: u32, packet: &ResponsePacket, payload: &[u8]) -> Vec<u8> {
+    let emitted = wire::reliable::emit_response(wire::opcode::Service::Rc, packet);
+    let aeth = emitted.ext.aeth.map(|aeth| u32::from(aeth.syndrome.to_bits()) << 24 | aeth.msn);
+    let frame = headers(q).packet(emitted.opcode.0, false, false, packet.psn, aeth, payload.len() as u32);
+    let mut bytes = bytes_of(&frame.words);
+    bytes.truncate(frame.start as usize);
+    bytes.extend(payload);
+    bytes.resize(frame.end as usize, 0);
+    bytes
+}
+
 /// A list as a datagram to the control QP, without iCRC.
 pub fn list(q: u32, epoch: u32, first: u32, sizes: &[u32]) -> Vec<u8> {
     let len = 8 + 4 * (3 + sizes.len() as u32);
