@@ -102,6 +102,8 @@ pub struct Completion {
     pub recv: bool,
     /// Whether it is an RDMA WRITE; of a receive: whether a peer's WRITE has used it, which leaves its buffer as it was.
     pub write: bool,
+    /// Whether it is an RDMA READ.
+    pub read: bool,
     /// Bytes moved; of a receive: bytes in its buffer, which may be fewer than its size (CR-2).
     pub byte_len: u32,
     /// Stream mode: bytes that the sender still had to send after this piece (CR-9); `u32::MAX` means at least that.
@@ -124,6 +126,7 @@ impl Completion {
             // A WRITE uses a receive only with an immediate, and a send's completion has none.
             recv: cqe.opcode == wqe::OP_RECV || (cqe.opcode == wqe::OP_WRITE && carried.is_some()),
             write: cqe.opcode == wqe::OP_WRITE,
+            read: cqe.opcode == wqe::OP_READ,
             byte_len: cqe.byte_len,
             remaining: carried.filter(|_| !message).unwrap_or(0),
             immediate: carried.filter(|_| message),
@@ -597,6 +600,8 @@ mod tests {
         let [received, sent] = [wqe::CQE_IMMEDIATE, 0].map(by_flags);
         assert_eq!((received.recv, received.write, received.immediate), (true, true, Some(cqe.remaining)));
         assert_eq!((sent.recv, sent.write, sent.immediate, sent.byte_len), (false, true, None, cqe.byte_len));
+        let read = Completion::new(&Cqe { opcode: wqe::OP_READ, flags: 0, ..cqe }, true);
+        assert_eq!((read.recv, read.write, read.read, read.byte_len), (false, false, true, cqe.byte_len));
         let bad = Completion::new(&Cqe { status: status::WC_WITHDRAWN, ..cqe }, false);
         assert!(matches!(bad.ok(), Err(Error::Completion { wr_id: 7, status: Status::Withdrawn })));
     }

@@ -152,9 +152,12 @@ pub enum Error {
     /// A stream's immediates say how much is still to come (CR-9).
     #[error("a queue pair in stream mode takes no immediate: make it in message mode")]
     ImmediateInStream,
-    /// RDMA WRITE is for message mode.
-    #[error("a queue pair in stream mode writes to no remote memory: make it in message mode")]
-    WriteInStream,
+    /// RDMA WRITE and READ are for message mode.
+    #[error("a queue pair in stream mode neither writes nor reads remote memory: make it in message mode")]
+    RemoteInStream,
+    /// An RDMA READ with something that only sends have.
+    #[error("an RDMA READ has no immediate, no inline data, no push, and writes to no remote memory")]
+    NotOfRead,
     /// An element has more than [`MAX_SGE`](berth_abi::wqe::MAX_SGE) ranges.
     #[error("{got} scatter/gather elements, but a queue element has room for {max}")]
     TooManySges {

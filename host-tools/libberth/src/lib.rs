@@ -8,8 +8,8 @@
 //! * [`CompletionQueue`] and [`QueuePair`] are mapped queues. Posting and polling take **no system
 //!   call** (QP-1); waiting takes an eventfd.
 //! * [`Listener`], [`Request`] and [`QueuePair::connect`] make connections (QP-17).
-//! * [`ProtectionDomain`] and [`Region`] are memory that peers are given keys for; [`WorkRequest::remote`] writes to a peer's
-//!   (QP-3).
+//! * [`ProtectionDomain`] and [`Region`] are memory that peers are given keys for; [`WorkRequest::remote`] writes to a
+//!   peer's, [`WorkRequest::source`] reads from it (QP-3).
 //! * [`Stream`] is a byte stream each way over one queue pair with owned buffers: no `unsafe`.
 //!
 //! ```no_run

@@ -104,6 +104,10 @@ pub struct WorkRequest<'a> {
     /// sends only. It uses no receive, and the peer does not notice, but with `immediate`: then a receive of the peer, whose
     /// buffer stays as it was, completes when all data are there. The element then has room for 6 ranges.
     pub remote: Option<Remote>,
+    /// Read this memory of the peer into the ranges (RDMA READ); in message mode only, of sends only, and with none of the
+    /// fields above but the number and the ranges. It uses no receive, and the peer does not notice. The element then has
+    /// room for 6 ranges. What it reads is as it was at some time between this READ and its completion, packet by packet.
+    pub source: Option<Remote>,
 }
 
 /// State of a queue pair's connection.
@@ -332,15 +336,15 @@ impl QueuePair {
     ///
     /// # Errors
     /// [`Error::QueueFull`], [`Error::TooMuchOutstanding`], [`Error::TooManySges`], [`Error::MessageTooLong`],
-    /// [`Error::InlineTooLong`], [`Error::ImmediateInStream`], [`Error::WriteInStream`], [`Error::NotPermitted`] in another
-    /// process.
+    /// [`Error::InlineTooLong`], [`Error::ImmediateInStream`], [`Error::RemoteInStream`], [`Error::NotOfRead`],
+    /// [`Error::NotPermitted`] in another process.
     pub unsafe fn post_send(&mut self, requests: &[WorkRequest<'_>]) -> Result<()> {
         self.context.check_memory("post a send")?;
         if !self.progress.message && requests.iter().any(|r| r.immediate.is_some()) {
             return Err(Error::ImmediateInStream);
         }
-        if !self.progress.message && requests.iter().any(|r| r.remote.is_some()) {
-            return Err(Error::WriteInStream);
+        if !self.progress.message && requests.iter().any(|r| r.remote.or(r.source).is_some()) {
+            return Err(Error::RemoteInStream);
         }
         // SAFETY: as our caller's.
         let slot = unsafe { post(&mut self.send, &self.progress.send, OP_SEND, requests) }?;
@@ -536,7 +540,11 @@ unsafe fn post(
     for r in requests {
         let length = element(opcode, 0, r.wr_id, r.sges)?.length;
         let max = MAX_SGE - 1;
-        if sends && (r.immediate.is_some() || r.remote.is_some()) && !r.inline && r.sges.len() > max {
+        let line = r.immediate.is_some() || r.remote.or(r.source).is_some();
+        if sends && r.source.is_some() && (r.immediate.is_some() || r.inline || r.push || r.remote.is_some()) {
+            return Err(Error::NotOfRead);
+        }
+        if sends && line && !r.inline && r.sges.len() > max {
             return Err(Error::TooManySges { got: r.sges.len(), max });
         }
         if r.inline && sends && length as usize > MAX_INLINE {
@@ -561,6 +569,9 @@ unsafe fn post(
         }
         if let Some(Remote { va, key }) = r.remote.filter(|_| sends) {
             wqe = wqe.with_remote(va, key).expect("the number of ranges is checked above");
+        }
+        if let Some(Remote { va, key }) = r.source.filter(|_| sends) {
+            wqe = wqe.with_source(va, key).expect("the number of ranges is checked above");
         }
         if r.inline && sends {
             slot = wqe.slot();
@@ -609,7 +620,7 @@ fn check_queues(q: &ioctl::CreateQp, config: &QpConfig) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_abi::wqe::{OP_WRITE, SEND_IMMEDIATE};
+    use berth_abi::wqe::{OP_READ, OP_WRITE, SEND_IMMEDIATE};
 
     #[test]
     fn answer_with_overlapping_or_short_queues_is_refused() {
@@ -721,6 +732,33 @@ mod tests {
         let request = WorkRequest { sges: &ranges, remote, ..Default::default() };
         // SAFETY: as above.
         unsafe { post(&mut queue, &progress, OP_RECV, &[request]) }.unwrap();
+    }
+
+    #[test]
+    fn qp_3_a_read_names_the_peers_memory_and_has_nothing_of_a_send() {
+        let (memory, mut queue, progress, _) = sender();
+        let data = [0; 64];
+        let source = Some(Remote { va: 0x0123_4567_89ab_cdef, key: 0xfedc_ba98 });
+        let sges = [range(&data[..9]), range(&data[9..24])];
+        let at = queue.producer() as usize;
+        let request = WorkRequest { wr_id: 5, sges: &sges, source, ..Default::default() };
+        // SAFETY: the ranges are live.
+        unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap();
+        let wqe = memory[at];
+        assert_eq!((wqe.opcode, wqe.flags, wqe.length, wqe.num_sge), (OP_READ, 0, 24, 2));
+        assert_eq!(wqe.sge[0], Sge { va: 0x0123_4567_89ab_cdef, len: 0xfedc_ba98, reserved: 0 });
+        assert_eq!(wqe.sge[1..3], sges);
+        let plain = WorkRequest { sges: &sges, source, ..Default::default() };
+        for request in [
+            WorkRequest { immediate: Some(1), ..plain },
+            WorkRequest { inline: true, ..plain },
+            WorkRequest { push: true, ..plain },
+            WorkRequest { remote: source, ..plain },
+        ] {
+            // SAFETY: as above.
+            assert!(matches!(unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }, Err(Error::NotOfRead)));
+        }
+        assert_eq!(queue.producer() as usize, at + 1);
     }
 
     #[test]

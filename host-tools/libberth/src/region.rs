@@ -28,6 +28,9 @@ impl Access {
     /// To be written to, any number of times.
     pub const WRITE: Self = Self { read: false, write: true, atomic: false, one_shot: false };
 
+    /// To be read, any number of times.
+    pub const READ: Self = Self { read: true, write: false, atomic: false, one_shot: false };
+
     fn rights(self) -> u32 {
         let right = |given, bit| if given { bit } else { 0 };
         right(self.read, recv::RIGHT_READ)
