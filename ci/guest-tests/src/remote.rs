@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory that peers write to: QP-3, QP-9, QP-11, QP-12, QP-13, PC-4.
+//! Memory that peers write to and read: QP-3, QP-9, QP-11, QP-12, QP-13, PC-4.
 
 use berth_abi::counters as c;
 use libberth::{
-    Access, Completion, Context, Error, Limits, Mode, ProtectionDomain, QpConfig, Reason, Region, Remote, Status,
+    Access, Completion, Context, Error, Limits, Mode, ProtectionDomain, QpConfig, Reason, Region, Remote, Sge, Status,
     WorkRequest,
 };
 
@@ -15,7 +15,10 @@ tests! {
     Pair: qp_3_writes_of_any_size_reach_memory_that_is_not_there,
           qp_11_what_a_key_does_not_allow_is_refused_and_nothing_touched,
           qp_13_a_write_to_memory_that_has_gone_fails_at_both_ends,
-          pc_4_a_write_goes_on_though_its_pages_are_given_back_at_once;
+          pc_4_a_write_goes_on_though_its_pages_are_given_back_at_once,
+          qp_3_reads_of_any_size_move_memory_that_is_not_there,
+          qp_11_a_read_that_its_key_does_not_allow_is_refused,
+          qp_13_a_read_of_memory_that_has_gone_fails_at_both_ends;
 }
 
 fn config() -> QpConfig {
@@ -80,6 +83,16 @@ fn write(
     unsafe { conn.qp.post_send(&[request]) }?;
     let done = conn.sent(env)?;
     ensure_eq!((done.wr_id, done.write, done.recv, done.immediate), (from as u64, true, false, None));
+    Ok(done)
+}
+
+/// Reads the ranges' bytes from the peer's memory; answers the completion.
+fn read(env: &Env, conn: &mut Conn, wr_id: u64, sges: &[Sge], remote: Remote) -> Res<Completion> {
+    let request = WorkRequest { wr_id, sges, source: Some(remote), ..Default::default() };
+    // SAFETY: the memory outlives the connection.
+    unsafe { conn.qp.post_send(&[request]) }?;
+    let done = conn.sent(env)?;
+    ensure_eq!((done.wr_id, done.read, done.write, done.recv), (wr_id, true, false, false));
     Ok(done)
 }
 
@@ -253,7 +266,7 @@ fn qp_11_what_a_key_does_not_allow_is_refused_and_nothing_touched(env: &Env) -> 
     let mut stream = Conn::new(&context, &depths(4, 4))?;
     let request = WorkRequest { remote: Some(Remote { va: 0, key: 0 }), ..Default::default() };
     // SAFETY: nothing is posted.
-    ensure!(matches!(unsafe { stream.qp.post_send(&[request]) }, Err(Error::WriteInStream)));
+    ensure!(matches!(unsafe { stream.qp.post_send(&[request]) }, Err(Error::RemoteInStream)));
     Ok(())
 }
 
@@ -299,6 +312,133 @@ fn pc_4_a_write_goes_on_though_its_pages_are_given_back_at_once(env: &Env) -> Re
             tell(env, &mut conn, mem.va(0), region.key())?;
             ensure_eq!(conn.received(env)?.ok()?.immediate, Some(4));
             check(mem.bytes(), 404, 0)?;
+        }
+    }
+    env.meet("done")
+}
+
+fn qp_3_reads_of_any_size_move_memory_that_is_not_there(env: &Env) -> Res {
+    let (context, domain, mut conn, small) = begin(env)?;
+    match env.role {
+        Role::A => {
+            let mut sink = Mem::swapped_out(WHOLE + PAGE, 451)?;
+            let start = connect_and_hear(env, &context, &mut conn, 450, &small)?;
+            let from = |at: usize| Remote { va: start.va + at as u64, ..start };
+            let mut expected = vec![0; WHOLE + PAGE];
+            fill(&mut expected, 451, 0);
+            lingering(env, 5_000, || {
+                for (n, (at, len)) in WRITES.into_iter().enumerate() {
+                    // Two ranges, with a gap between them.
+                    let (first, rest) = (len / 3, len - len / 3);
+                    let sges = [sink.sge(at, first), sink.sge(at + first + 5, rest)];
+                    ensure_eq!(read(env, &mut conn, n as u64, &sges, from(at))?.ok()?.byte_len as usize, len);
+                    fill(&mut expected[at..at + first], 450, at as u64);
+                    fill(&mut expected[at + first + 5..][..rest], 450, (at + first) as u64);
+                }
+                Ok(())
+            })?;
+            let differs = sink.bytes().iter().zip(&expected).position(|(a, b)| a != b);
+            ensure!(differs.is_none(), "byte {differs:?} of the memory is another");
+            let device = env.device()?;
+            wait_until("nothing pinned behind the READs", env.hang, || Ok(device.counters()?.pinned() == 0))?;
+            // A message behind READs comes when these are complete or not: it tells the end.
+            sink.bytes_mut()[0] = 0;
+            let sge = [sink.sge(0, 1)];
+            let requests = [
+                WorkRequest { wr_id: 20, sges: &sge, source: Some(from(7)), ..Default::default() },
+                WorkRequest { wr_id: 21, ..Default::default() },
+            ];
+            // SAFETY: as in `read`.
+            unsafe { conn.qp.post_send(&requests) }?;
+            for wr_id in [20, 21] {
+                ensure_eq!(conn.sent(env)?.ok()?.wr_id, wr_id);
+            }
+            check(&sink.bytes()[..1], 450, 7)?;
+        }
+        Role::B => {
+            let mut mem = Mem::new(BEFORE + WHOLE)?;
+            fill(&mut mem.bytes_mut()[BEFORE..], 450, 0);
+            mem.page_out()?;
+            let region = region(&domain, &mem, BEFORE, WHOLE, Access::READ)?;
+            conn.recv(9, &[small.sge(0, PAGE)])?;
+            establish(env, &context, &conn.qp, 450)?;
+            lingering(env, 5_000, || {
+                tell(env, &mut conn, mem.va(BEFORE), region.key())?;
+                ensure_eq!(conn.received(env)?.ok()?.wr_id, 9);
+                Ok(())
+            })?;
+            let device = env.device()?;
+            wait_until("nothing pinned behind the READs", env.hang, || Ok(device.counters()?.pinned() == 0))?;
+            check(&mem.bytes()[BEFORE..], 450, 0)?;
+        }
+    }
+    env.meet("done")
+}
+
+fn qp_11_a_read_that_its_key_does_not_allow_is_refused(env: &Env) -> Res {
+    let context = env.context()?;
+    let domain = context.create_domain()?;
+    let small = Mem::new(PAGE)?;
+    let once = Access { one_shot: true, ..Access::READ };
+    for (n, wrong) in [Wrong::Key, Wrong::Begin, Wrong::End, Wrong::Right, Wrong::Used].into_iter().enumerate() {
+        let mut conn = conn_in(&context, &domain)?;
+        let service = 460 + n as u16;
+        match env.role {
+            Role::A => {
+                let mut sink = Mem::new(PAGE)?;
+                let Remote { va, key } = connect_and_hear(env, &context, &mut conn, service, &small)?;
+                let remote = match wrong {
+                    Wrong::Key => Remote { va, key: key ^ 1 << 31 },
+                    Wrong::Begin => Remote { va: va - 1, key },
+                    Wrong::End => Remote { va: va + 1, key },
+                    _ => Remote { va, key },
+                };
+                let sges = [sink.sge(0, 100)];
+                if wrong == Wrong::Used {
+                    read(env, &mut conn, 1, &sges, remote)?.ok()?;
+                    check(&sink.bytes()[..100], 461, 50)?;
+                    sink.bytes_mut().fill(0);
+                }
+                let done = read(env, &mut conn, 2, &sges, remote)?;
+                ensure!(done.status == Status::RemoteAccess, "{wrong:?}: {done:?}");
+                ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::SendFailed);
+                ensure!(sink.bytes().iter().all(|b| *b == 0), "{wrong:?}: something was read");
+            }
+            Role::B => {
+                let mem = Mem::pattern(PAGE, 461)?;
+                let access = match wrong {
+                    Wrong::Right => Access::WRITE,
+                    Wrong::Used => once,
+                    _ => Access::READ,
+                };
+                let region = region(&domain, &mem, 50, 100, access)?;
+                establish(env, &context, &conn.qp, service)?;
+                tell(env, &mut conn, mem.va(50), region.key())?;
+                let reason = conn.qp.wait_closed(env.limit())?;
+                ensure!(reason == Reason::Access, "{wrong:?}: {reason}");
+            }
+        }
+        env.meet(&format!("done-{service}"))?;
+    }
+    Ok(())
+}
+
+fn qp_13_a_read_of_memory_that_has_gone_fails_at_both_ends(env: &Env) -> Res {
+    let (context, domain, mut conn, small) = begin(env)?;
+    match env.role {
+        Role::A => {
+            let sink = Mem::new(3 * PAGE)?;
+            let remote = connect_and_hear(env, &context, &mut conn, 470, &small)?;
+            ensure_eq!(read(env, &mut conn, 1, &[sink.sge(0, 3 * PAGE)], remote)?.status, Status::RemoteError);
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::SendFailed);
+        }
+        Role::B => {
+            let mem = Mem::pattern(3 * PAGE, 470)?;
+            let region = region(&domain, &mem, 0, 3 * PAGE, Access::READ)?;
+            mem.unmap(PAGE, PAGE)?;
+            establish(env, &context, &conn.qp, 470)?;
+            tell(env, &mut conn, mem.va(0), region.key())?;
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::NoTarget);
         }
     }
     env.meet("done")
