@@ -12,7 +12,8 @@ use berth_abi::rows::send::Held;
 use berth_abi::rows::{ROW_CLOCK, event::*, recv, send};
 use berth_abi::status::*;
 use berth_protocol::card::limits::{
-    FAST_POLL, FAST_POLL_DOUBLED, FAST_REST, FAST_SQUEEZE_TIME, LIST_AGAIN, NOT_YET, RETRIES, SQUEEZES, TIMEOUT,
+    FAST_POLL, FAST_POLL_DOUBLED, FAST_READS, FAST_REST, FAST_SQUEEZE_TIME, LIST_AGAIN, NOT_YET, RETRIES, SQUEEZES,
+    TIMEOUT,
 };
 use berth_protocol::card::rows::{fast_ahead, fast_pinned};
 use berth_protocol::model::{MTU, User, World};
@@ -177,9 +178,9 @@ fn both_rows_say_what_is_special_of_a_qp() {
         let rx = |i| word(&w, own, RX, i);
         assert_eq!((tx(send::BASE + 1), rx(recv::BASE + 1)), (5, 6), "queues above 4 GiB");
         assert_eq!(tx(send::QUEUE), send::Queue { cqn: 1, asid, log2_depth: 3 }.word(), "8 elements");
-        assert_eq!(tx(send::MODE), send::Mode { message: 1, remote: 1, ..MODE }.word());
+        assert_eq!(tx(send::MODE), send::Mode { message: 1, remote: 1, reads: FAST_READS, ..MODE }.word());
         assert_eq!((tx(send::TIMEOUT), tx(send::BLOCKS)), (100, send::Blocks { ahead: 16, log2_block: 13 }.word()));
-        assert_eq!(rx(recv::MODE), recv::Mode { message: 1, remote: 1, ..RECEIVES }.word());
+        assert_eq!(rx(recv::MODE), recv::Mode { message: 1, remote: 1, reads: FAST_READS, ..RECEIVES }.word());
         let (space, queue) = (recv::Space { domain: 0x1234, cqn: 0, asid }, recv::Queue { first: 0, log2_depth: 5 });
         assert_eq!((rx(recv::SPACE), rx(recv::QUEUE)), (space.word(), queue.word()));
         let lists = recv::Lists { few: 24, index: 5, trigger: TRIGGER_BETWEEN.into(), longest: 10 };

@@ -6,7 +6,7 @@ use super::Card;
 use super::hw::{Hw, Log, TX_LOOPBACK};
 use super::limits::{
     FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
-    FAST_WINDOW, LIST_AGAIN, REORDER,
+    FAST_READS, FAST_WINDOW, LIST_AGAIN, REORDER,
 };
 use super::qp::{CONNECTED, CREATED, Fast, Qp, TODO_RECALL, TODO_RECALLED};
 use super::shared::Shared;
@@ -85,8 +85,7 @@ impl Qp {
         self.fast_template(sh, hw);
         let window = (self.fast.window as u32).min(FAST_WINDOW);
         let mode = send::Mode {
-            // No card answers a READ yet.
-            reads: 0,
+            reads: self.reads(),
             remote: self.message as u32,
             reorder: REORDER,
             window,
@@ -141,6 +140,11 @@ impl Qp {
         hw.doorbell_config(self.qpn(), DbCfg { valid: 1, fast: 1, page: self.uar as u32 });
     }
 
+    /// READ requests that may be under way in each direction: one-sided operations are for message mode.
+    fn reads(&self) -> u32 {
+        if self.message { FAST_READS } else { 0 }
+    }
+
     /// Writes the headers to the peer.
     #[inline(never)]
     fn fast_template<H: Hw>(&self, sh: &mut Shared, hw: &mut H) {
@@ -153,8 +157,7 @@ impl Qp {
         let [mac, mac_top] = mac_words(mac);
         let words = [
             recv::Mode {
-                // READs go to firmware until the card's other half asks for them.
-                reads: 0,
+                reads: self.reads(),
                 remote: self.message as u32,
                 ack_every: FAST_ACK_EVERY,
                 rnr_timer: 0,
