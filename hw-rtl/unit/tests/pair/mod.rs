@@ -3,7 +3,7 @@
 //! MAC. Per QP and direction the golden model of the sender (`tx::peer`) gets the lists as they arrive; what leaves the
 //! RTL must be what the model sends, and what is received what it has cut.
 
-use crate::tx::peer::Peer;
+use crate::tx::peer::{Peer, psn_of};
 use crate::tx::{Element, byte_at, random_element};
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::{
@@ -13,7 +13,7 @@ use berth_abi::rows::{
 use berth_abi::status::WC_OK;
 use berth_abi::wire::*;
 use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, Cqe, OP_RECV, OP_WRITE};
-use berth_protocol::memory::keys::{Binding, Keys, WRITE};
+use berth_protocol::memory::keys::{Binding, Keys, READ, WRITE};
 use berth_protocol::wire::headers::{Mac, Template};
 use berth_random::Rng;
 use berth_rtl_host::{PAGE, Ranges, Span};
@@ -33,7 +33,7 @@ const RECVS: u64 = 0x8_0000_0000;
 /// Address spaces of what is sent and of what is received.
 const FROM: u32 = 5;
 const INTO: u32 = 6;
-/// Protection domain of what peers write to, and how much that is for each of them.
+/// Protection domain of what peers write to and read, and how much that is for each of them.
 const DOMAIN: u16 = 9;
 const TARGET: u64 = 1 << 18;
 /// How long an RNR NAK of the longest timer holds a QP here at most: a GO ends it much sooner.
@@ -115,8 +115,9 @@ pub struct Flow {
     next: u32,
     /// Credits that what has arrived uses.
     landed: HashSet<u32>,
-    /// Key of the memory at `to` that it may write to.
+    /// Keys of the memory at `to` that it may write to, and of that which it may read.
     pub key: u32,
+    pub read_key: u32,
     /// What is written there, in the order of the elements.
     written: Vec<(u64, Vec<u8>)>,
     /// As firmware has it of a sender: it waits for memory until then; a GO has overtaken what it is for.
@@ -181,8 +182,9 @@ pub struct Pair {
     keys: [Keys<64>; 2],
     /// GOs on their way: (due, end that sends, its row).
     goes: Vec<(u64, usize, u32)>,
-    /// How often a sender had to wait for memory.
+    /// How often a sender had to wait for memory; READs posted.
     pub waits: u64,
+    pub reads: u64,
 }
 
 fn words(bytes: &[u8]) -> Vec<u64> {
@@ -266,6 +268,7 @@ impl Pair {
             keys: [Keys::new(), Keys::new()],
             goes: Vec::new(),
             waits: 0,
+            reads: 0,
         };
         for end in 0..2 {
             let mac = Self::mac(end);
@@ -321,6 +324,7 @@ impl Pair {
                 message: settings.message.into(),
                 selective: settings.selective.into(),
                 remote: (settings.remote && settings.selective).into(),
+                reads: settings.reads,
                 log2_mtu: settings.log2_mtu,
                 ..recv::Mode::default()
             };
@@ -345,6 +349,8 @@ impl Pair {
             self.ends[end].config.extend(stage.chain([(1 << 16 | q << 6 | recv::COMMAND, recv::CMD_START)]));
             let mut sender = Peer::new(q, Settings { first_psn: psn[end], ..settings.clone() });
             sender.silent = true;
+            // A request that goes again may overtake packets that have not left.
+            sender.gaps = w.loss > 0.0 || w.late > 0;
             self.flows[end].insert(
                 q,
                 Flow {
@@ -361,23 +367,27 @@ impl Pair {
                     next: 0,
                     landed: HashSet::new(),
                     key: 0,
+                    read_key: 0,
                     written: Vec::new(),
                     waits: None,
                     gone: false,
                 },
             );
             if settings.remote && settings.selective && settings.message {
-                self.flows[end].get_mut(&q).expect("inserted").key = self.bind(1 - end, Self::target(end, q));
+                let key = self.bind(1 - end, Self::target(end, q), WRITE);
+                let read_key = self.bind(1 - end, Self::origin(end, q), READ);
+                let flow = self.flows[end].get_mut(&q).expect("inserted");
+                (flow.key, flow.read_key) = (key, read_key);
             }
         }
         self.configured();
     }
 
-    /// A key of memory at an end that its peer may write to.
-    fn bind(&mut self, end: usize, va: u64) -> u32 {
+    /// A key of memory at an end that its peer may use.
+    fn bind(&mut self, end: usize, va: u64, rights: u8) -> u32 {
         let (entropy, keys) = (self.rng.draw(), &mut self.keys[end]);
         let key = keys.allocate(DOMAIN, entropy).expect("a place");
-        keys.bind(key, Binding { va, len: TARGET, rights: WRITE, ..Binding::default() }).expect("a range");
+        keys.bind(key, Binding { va, len: TARGET, rights, ..Binding::default() }).expect("a range");
         let words = (recv::KEY..).zip(keys.words((key >> 8 & 63) as usize, INTO as u8));
         let argument = key >> 8 & (berth_abi::card::NUM_KEYS - 1);
         let command = recv::Command { opcode: recv::CMD_KEY_STORE, argument }.word();
@@ -391,10 +401,17 @@ impl Pair {
         (3 << 40) + ((end as u64) << 39) + (u64::from(q) << 28) + 123
     }
 
+    /// Memory at the other end that row `q` of `end` may read.
+    fn origin(end: usize, q: u32) -> u64 {
+        (5 << 40) + ((end as u64) << 39) + (u64::from(q) << 28) + 321
+    }
+
     /// An element of any kind that a row may send.
     pub fn random_element(&mut self, end: usize, q: u32, message: bool) -> Element {
-        let mut element = random_element(&mut self.rng, message, false);
-        let key = self.flows[end][&q].key;
+        let (key, read_key) = (self.flows[end][&q].key, self.flows[end][&q].read_key);
+        let mut element = random_element(&mut self.rng, message, read_key != 0);
+        element.source =
+            element.source.map(|(va, _)| (Self::origin(end, q) + va % (TARGET - u64::from(element.len())), read_key));
         element.remote = element.remote.filter(|_| key != 0).map(|(va, _)| {
             // About the same bytes, and others.
             let most = if va < 1 << 14 { 1 << 14 } else { TARGET };
@@ -407,6 +424,7 @@ impl Pair {
     pub fn send(&mut self, end: usize, q: u32, elements: &[Element], with_wqe: bool) {
         let Flow { sender, written, .. } = self.flows[end].get_mut(&q).expect("connected");
         for (i, element) in elements.iter().enumerate() {
+            self.reads += u64::from(element.source.is_some());
             written.extend(element.remote.map(|(va, _)| (va, element.bytes())));
             let number = sender.posted(element);
             let wqe = element.wqe(u64::from(q) << 32 | number);
@@ -794,7 +812,7 @@ impl Pair {
         ];
         let [give_back, write, asid, va, len, tag] = names[half].map(|name| e.get(name));
         let span = Span { asid: asid as u32, va, len, write: write != 0 };
-        assert_eq!((span.asid, write), ([FROM, INTO][half], half as u64));
+        assert_eq!(span.asid, [FROM, INTO][half]);
         assert!(len > 0);
         if give_back != 0 {
             return e.host.release(span);
@@ -807,7 +825,7 @@ impl Pair {
         }
         if e.host.acquire(self.now, half, tag as u16, span) && half == 0 {
             let q = (tag >> 6) as u32;
-            self.flows[k].get_mut(&q).expect("connected").sender.pinned(tag & 63, va, len, false);
+            self.flows[k].get_mut(&q).expect("connected").sender.pinned(tag & 63, va, len, span.write);
         }
         let row = row_of(half, tag);
         let waiting = e.host.waiting(|h, t| row_of(h, t.into()) == row);
@@ -821,10 +839,14 @@ impl Pair {
         let e = &mut self.ends[k];
         let (local, len) = (e.get("load.place") as usize, e.get("load.len"));
         let (va, tag) = (e.get("load.va"), e.get("load.tag"));
-        assert!(len > 0 && e.get("load.asid") == FROM.into());
-        assert!(e.host.reaches(Span { asid: FROM, va, len, write: false }), "pages are missing that are held");
+        let asid = e.get("load.asid") as u32;
+        assert!(len > 0 && (asid == FROM || asid == INTO));
+        assert!(e.host.reaches(Span { asid, va, len, write: false }), "pages are missing that are held");
+        // What a peer reads is as `Element::bytes` has it.
+        let key = self.flows[1 - k].get(&((va >> 28) as u32 & 0x3ff)).map_or(0, |flow| flow.read_key);
+        let other = if asid == INTO { key as u8 } else { 0 };
         for i in 0..len as usize {
-            e.sending[local + i] = byte_at(va + i as u64);
+            e.sending[local + i] = byte_at(va + i as u64) ^ other;
         }
         e.read_free = e.read_free.max(now as f64) + (len as f64 / beat).max(1.0);
         e.reads.push((e.read_free as u64 + read + late, tag));
@@ -836,11 +858,25 @@ impl Pair {
         let e = &mut self.ends[k];
         let (local, len) = (e.get("store.place") as usize, e.get("store.len") as usize);
         let (va, tag) = (e.get("store.va"), e.get("store.tag"));
-        assert!(len > 0 && e.get("store.asid") == INTO.into());
-        let bytes = e.slots[&((local / SLOT) as u32)][local % SLOT..local % SLOT + len].to_vec();
-        let span = Span { asid: INTO, va, len: len as u64, write: true };
+        let asid = e.get("store.asid") as u32;
+        assert!(len > 0 && (asid == FROM || asid == INTO));
+        let frame = &e.slots[&((local / SLOT) as u32)];
+        let bytes = frame[local % SLOT..local % SLOT + len].to_vec();
+        let span = Span { asid, va, len: len as u64, write: true };
         assert!(e.host.reaches(span), "pages are missing that are held");
-        e.host.write(INTO, va, &bytes);
+        if asid == FROM {
+            // A part of an answer; the last one ends where its payload does.
+            let (q, psn) = (u32::from_be_bytes([0, frame[47], frame[48], frame[49]]), psn_of(frame));
+            let last = local % SLOT + len + usize::from(frame[43] >> 4 & 3) == frame.len() - 4;
+            let sender = &mut self.flows[k].get_mut(&q).expect("connected").sender;
+            sender.written(psn, va, &bytes);
+            if last {
+                sender.all_written(psn);
+                sender.placed(psn);
+            }
+        } else {
+            e.host.write(INTO, va, &bytes);
+        }
         e.write_free = e.write_free.max(now as f64) + (len as f64 / beat).max(1.0);
         e.writes.push_back((e.write_free as u64 + write, tag));
     }
@@ -926,11 +962,13 @@ impl Pair {
         let qpn = u32::from_be_bytes([0, bytes[47], bytes[48], bytes[49]]);
         let psn = u32::from_be_bytes([0, bytes[51], bytes[52], bytes[53]]);
         match bytes[42] {
-            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM | BTH_WRITE_ONLY | BTH_WRITE_ONLY_IMM => {
+            // What it says is compared when it is written.
+            BTH_READ_RESPONSE_FIRST..=BTH_READ_RESPONSE_ONLY => (),
+            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM | BTH_WRITE_ONLY | BTH_WRITE_ONLY_IMM | BTH_READ_REQUEST => {
                 let flow = self.flows[k].values_mut().find(|f| f.to == qpn).expect("connected");
                 flow.sender.check_frame(bytes);
                 let credit = flow.sender.credit_of(bytes);
-                let needs = bytes[42] != BTH_WRITE_ONLY;
+                let needs = bytes[42] != BTH_WRITE_ONLY && bytes[42] != BTH_READ_REQUEST;
                 assert!(!needs || credit < flow.arrived, "QP {}: credit {credit} of {}", flow.q, flow.arrived);
             }
             BTH_ACKNOWLEDGE | BTH_SELECTIVE_ACKNOWLEDGE => {
@@ -978,9 +1016,14 @@ impl Pair {
         let qpn = u32::from_be_bytes([0, bytes[47], bytes[48], bytes[49]]);
         let psn = u32::from_be_bytes([0, bytes[51], bytes[52], bytes[53]]);
         match bytes[42] {
-            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM | BTH_WRITE_ONLY | BTH_WRITE_ONLY_IMM => {
+            BTH_READ_RESPONSE_FIRST..=BTH_READ_RESPONSE_ONLY => {
+                // Without a payload behind AETH and iCRC it is not written.
+                let payload = if bytes.len() == 54 + 4 + 4 { &[] } else { &bytes[58..] };
+                self.flows[k].get_mut(&qpn).expect("connected").sender.came(psn, payload);
+            }
+            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM | BTH_WRITE_ONLY | BTH_WRITE_ONLY_IMM | BTH_READ_REQUEST => {
                 let flow = self.flows[1 - k].values_mut().find(|f| f.to == qpn).expect("connected");
-                if bytes[42] != BTH_WRITE_ONLY {
+                if bytes[42] != BTH_WRITE_ONLY && bytes[42] != BTH_READ_REQUEST {
                     flow.landed.insert(flow.sender.credit_of(bytes));
                 }
                 let n = psn.wrapping_sub(flow.first_psn) & PSN;
