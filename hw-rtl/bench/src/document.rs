@@ -22,13 +22,17 @@ const CONNECTION: &[&str] = &[
     "bw_unaligned",
     "bw_write_1qp",
     "rate_write_16qp",
+    "bw_read_1qp",
+    "rate_read_16qp",
     "pin_on_demand",
     "write_on_demand",
+    "read_on_demand",
     "loss_1pct",
     "loss_5pct",
     "loss_1pct_reorder_10pct",
     "loss_go_back_n",
     "write_loss_1pct",
+    "read_loss_1pct",
 ];
 
 /// The page with all its tables.

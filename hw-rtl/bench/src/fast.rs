@@ -5,8 +5,8 @@ use anyhow::{Result, bail, ensure};
 use berth_abi::wqe::CQE_BYTES;
 use berth_protocol::card::rows::{fast_ahead, fast_pinned};
 
-use crate::model::{Model, RETH, wire_payload, wire_payload_behind};
-use crate::node::{INLINE_BYTES, Load};
+use crate::model::{Model, READ_REQUEST, RETH, wire_payload, wire_payload_behind};
+use crate::node::{INLINE_BYTES, Kind, Load};
 use crate::pair::{Pair, Sent};
 use crate::rows::{Bar, Row};
 
@@ -143,18 +143,24 @@ pub fn bandwidth(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The rows `bw_write_1qp` and `rate_write_16qp` at one width.
+/// The rows `bw_write_1qp`, `rate_write_16qp`, `bw_read_1qp` and `rate_read_16qp` at one width.
 ///
 /// # Errors
 /// As [`bandwidth`].
-pub fn writes(model: &Model, data_w: usize) -> Result<Vec<Row>> {
-    let long = Load { write: true, ..Load::warm(model, 1, enough(data_w, MESSAGE), MESSAGE, 12) };
-    let limit = wire_payload_behind(data_w, 4096, RETH);
-    let bandwidth = bandwidth_row("bw_write_1qp", data_w, long, limit, 0.98, stream(model, data_w, long)?);
-    let short = Load { write: true, ..Load::warm(model, 16, 96, 64, 12) };
-    let limit = short.len as f64 / wire_payload_behind(data_w, short.len, RETH);
-    let steady = stream(model, data_w, short)?;
-    Ok(vec![bandwidth, rate_row("rate_write_16qp", data_w, short, limit, 6.0, steady)])
+pub fn one_sided(model: &Model, data_w: usize) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (kind, more, ids, most) in [
+        (Kind::Write, RETH, ["bw_write_1qp", "rate_write_16qp"], 6.0),
+        (Kind::Read, READ_REQUEST, ["bw_read_1qp", "rate_read_16qp"], 10.0),
+    ] {
+        let long = Load { kind, ..Load::warm(model, 1, enough(data_w, MESSAGE), MESSAGE, 12) };
+        let limit = wire_payload_behind(data_w, 4096, more);
+        rows.push(bandwidth_row(ids[0], data_w, long, limit, 0.98, stream(model, data_w, long)?));
+        let short = Load { kind, ..Load::warm(model, 16, 96, 64, 12) };
+        let limit = short.len as f64 / wire_payload_behind(data_w, short.len, more);
+        rows.push(rate_row(ids[1], data_w, short, limit, most, stream(model, data_w, short)?));
+    }
+    Ok(rows)
 }
 
 /// Cycles per message, with a bar at 512 bits.
@@ -293,21 +299,23 @@ pub fn pins(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     Ok(rows.into_iter().map(|r| known_short(r, data_w)).collect())
 }
 
-/// The row `write_on_demand` at one width: blocks in order, of which neither end has touched a page.
+/// The rows `write_on_demand` and `read_on_demand` at one width: blocks in order, of which neither end has touched a page.
 ///
 /// # Errors
 /// As [`bandwidth`].
-pub fn writes_on_demand(model: &Model, data_w: usize) -> Result<Vec<Row>> {
+pub fn one_sided_on_demand(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for &service in &model.page_service {
-        let warm = Load { write: true, ..Load::warm(model, 1, 64, MESSAGE, 12) };
+    for (kind, id) in [(Kind::Write, "write_on_demand"), (Kind::Read, "read_on_demand")] {
+        let warm = Load { kind, ..Load::warm(model, 1, 64, MESSAGE, 12) };
         let all = completed(&moved(model, data_w, warm)?, &warm)?;
-        let load = Load { receives: warm.receives, ..on_demand(model, service, warm) };
-        let pair = moved(model, data_w, load)?;
-        let goes = pair.nodes.iter().map(|n| n.goes).sum::<u32>();
-        let params = [("data_w", data_w.into()), ("service", service.into()), ("waits", goes.into())];
-        let value = 100.0 * completed(&pair, &load)? / all;
-        rows.push(Row::new("write_on_demand", &params, value, "% of pinned", Some(100.0), Bar::AtLeast(90.0)));
+        for &service in &model.page_service {
+            let load = Load { receives: warm.receives, ..on_demand(model, service, warm) };
+            let pair = moved(model, data_w, load)?;
+            let goes = pair.nodes.iter().map(|n| n.goes).sum::<u32>();
+            let params = [("data_w", data_w.into()), ("service", service.into()), ("waits", goes.into())];
+            let value = 100.0 * completed(&pair, &load)? / all;
+            rows.push(Row::new(id, &params, value, "% of pinned", Some(100.0), Bar::AtLeast(90.0)));
+        }
     }
     Ok(rows.into_iter().map(|r| known_short(r, data_w)).collect())
 }
@@ -343,7 +351,8 @@ fn with_loss(model: &Model, data_w: usize, id: &'static str, load: Load, bar: Op
     Ok(known_short(row, data_w))
 }
 
-/// The rows `loss_1pct`, `loss_5pct`, `loss_1pct_reorder_10pct` and, without a bar, `loss_go_back_n` at one width.
+/// The rows `loss_1pct`, `loss_5pct`, `loss_1pct_reorder_10pct`, `write_loss_1pct`, `read_loss_1pct` and, without a bar,
+/// `loss_go_back_n` at one width.
 ///
 /// # Errors
 /// As [`bandwidth`].
@@ -355,12 +364,15 @@ pub fn loss(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let much = Load { loss: 5.0 * model.loss, ..warm };
     let late = Load { reorder: 10.0 * model.loss, ..lossy };
     let back = Load { selective: false, ..lossy };
+    let [write, read] = [Kind::Write, Kind::Read].map(|kind| Load { kind, ..lossy });
     Ok(vec![
         with_loss(model, data_w, "loss_1pct", lossy, Some(80.0))?,
         with_loss(model, data_w, "loss_1pct", demand, Some(70.0))?,
         with_loss(model, data_w, "loss_5pct", much, Some(60.0))?,
         with_loss(model, data_w, "loss_1pct_reorder_10pct", late, Some(75.0))?,
         with_loss(&Model { loss_seeds: 1, ..model.clone() }, data_w, "loss_go_back_n", back, None)?,
+        with_loss(model, data_w, "write_loss_1pct", write, Some(80.0))?,
+        with_loss(model, data_w, "read_loss_1pct", read, Some(80.0))?,
     ])
 }
 

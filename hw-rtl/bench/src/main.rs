@@ -75,8 +75,13 @@ const FIGURES: &[Figure] = &[
     Figure { ids: &["dma_read_latency"], run: dma::latency_sweep, long: false, bars: false },
     Figure { ids: &["mac_bw", "mac_tx_latency"], run: mac::bandwidth, long: false, bars: true },
     Figure { ids: &["msg_rate_16qp", "msg_rate_1qp"], run: fast::message_rate, long: false, bars: true },
-    Figure { ids: &["bw_write_1qp", "rate_write_16qp"], run: fast::writes, long: true, bars: true },
-    Figure { ids: &["write_on_demand"], run: fast::writes_on_demand, long: true, bars: true },
+    Figure {
+        ids: &["bw_write_1qp", "rate_write_16qp", "bw_read_1qp", "rate_read_16qp"],
+        run: fast::one_sided,
+        long: false,
+        bars: true,
+    },
+    Figure { ids: &["write_on_demand", "read_on_demand"], run: fast::one_sided_on_demand, long: false, bars: true },
     Figure { ids: &["lat_tx", "lat_rx"], run: fast::latency, long: false, bars: true },
     Figure {
         ids: &["bw_1qp", "bw_mtu1024", "bw_unaligned", "credit_overhead"],
@@ -86,7 +91,14 @@ const FIGURES: &[Figure] = &[
     },
     Figure { ids: &["pin_on_demand", "pin_peak_sent", "pin_peak_received"], run: fast::pins, long: false, bars: true },
     Figure {
-        ids: &["loss_1pct", "loss_5pct", "loss_1pct_reorder_10pct", "loss_go_back_n"],
+        ids: &[
+            "loss_1pct",
+            "loss_5pct",
+            "loss_1pct_reorder_10pct",
+            "loss_go_back_n",
+            "write_loss_1pct",
+            "read_loss_1pct",
+        ],
         run: fast::loss,
         long: false,
         bars: true,

@@ -180,6 +180,8 @@ pub const FRAMING: usize = 8 + 4 + 12;
 
 /// What each packet of a WRITE has beside that: RETH.
 pub const RETH: usize = 16;
+/// What each packet of a READ costs beside that: its request, which goes the other way, where as many READs are.
+pub const READ_REQUEST: usize = FRAMING + 14 + 20 + 8 + 12 + RETH + 4;
 
 /// Payload bytes per cycle of a wire that carries `data_w` bits per cycle, in packets of `mtu` bytes.
 pub fn wire_payload(data_w: usize, mtu: usize) -> f64 {

@@ -11,9 +11,11 @@ use berth_abi::ring::{ENTRY_BYTES, TRIGGER_ADAPTIVE};
 use berth_abi::rows::event::{EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT};
 use berth_abi::rows::{self, HALF_RECEIVES, HALF_SENDS, ROW_CLOCK, recv, send};
 use berth_abi::status::WC_OK;
-use berth_abi::wqe::{CQE_BYTES, Cqe, MAX_INLINE, OP_RECV, OP_SEND, OP_WRITE, PHASE, SEND_INLINE, Sge, WQE_BYTES, Wqe};
-use berth_protocol::card::limits::TIMEOUT;
-use berth_protocol::memory::keys::{Binding, Keys, WRITE};
+use berth_abi::wqe::{
+    CQE_BYTES, Cqe, MAX_INLINE, OP_READ, OP_RECV, OP_SEND, OP_WRITE, PHASE, SEND_INLINE, Sge, WQE_BYTES, Wqe,
+};
+use berth_protocol::card::limits::{FAST_READS, TIMEOUT};
+use berth_protocol::memory::keys::{Binding, Keys, READ, WRITE};
 use berth_random::Rng;
 use berth_rtl::BAR_DOORBELL;
 use berth_rtl_host::{Access, Board, Commands, Events, PAGE, Page, Pager, element};
@@ -41,11 +43,22 @@ const REPEAT: u64 = 64_000;
 /// Bytes that an element of the doorbell has room for.
 pub const INLINE_BYTES: usize = MAX_INLINE;
 
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// SEND, into a receive.
+    Send,
+    /// RDMA WRITE: from the source of the one to the sink of the other.
+    Write,
+    /// RDMA READ: from the source of the other to the sink of the one.
+    Read,
+}
+
 /// What each of the two cards sends to the other one.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// WRITEs to the other one's memory, else SENDs.
-    pub write: bool,
+    /// What messages are.
+    pub kind: Kind,
     /// Queue pairs.
     pub qps: u32,
     /// Messages of each of them.
@@ -88,7 +101,7 @@ impl Load {
     /// Messages whose buffers lie behind each other, all posted before, all pages pinned.
     pub fn warm(model: &Model, qps: u32, count: u32, len: usize, log2_mtu: u32) -> Self {
         Self {
-            write: false,
+            kind: Kind::Send,
             qps,
             count,
             len,
@@ -117,12 +130,21 @@ impl Load {
 
     /// Firmware has something to do: the wire is not clean, or peers wait for memory.
     pub fn needs_firmware(&self) -> bool {
-        self.faulty() || (self.write && self.service > 0)
+        self.faulty() || (self.one_sided() && self.service > 0)
+    }
+
+    /// The peer has no part in it.
+    fn one_sided(&self) -> bool {
+        self.kind != Kind::Send
     }
 
     /// Opcode of the elements.
     const fn opcode(&self) -> u8 {
-        if self.write { OP_WRITE } else { OP_SEND }
+        match self.kind {
+            Kind::Send => OP_SEND,
+            Kind::Write => OP_WRITE,
+            Kind::Read => OP_READ,
+        }
     }
 
     /// Elements of a queue.
@@ -309,7 +331,7 @@ impl Node {
             waits: vec![false; queues],
             gone: vec![false; queues],
         };
-        if load.write {
+        if load.one_sided() {
             node.bind();
         }
         for q in 0..load.qps {
@@ -331,12 +353,17 @@ impl Node {
         FIRST_VPN * PAGE + (self.load.from + self.load.at(q, n)) as u64
     }
 
-    /// A key of all that is received: both cards have the same one.
+    /// A key of all that is written or read: both cards have the same one.
     fn bind(&mut self) {
         let mut keys = Keys::<4>::new();
         self.key = keys.allocate(DOMAIN, 1).expect("the first key");
-        let (va, len) = (self.sink(0, 0), (self.places.end - self.places.sink - self.load.to) as u64);
-        keys.bind(self.key, Binding { va, len, rights: WRITE, ..Binding::default() }).expect("a range");
+        let len = self.load.data() as u64;
+        let (va, rights) = match self.load.kind {
+            Kind::Read => (self.source(0, 0), READ),
+            _ => (self.sink(0, 0), WRITE),
+        };
+        let len = len - (va % PAGE);
+        keys.bind(self.key, Binding { va, len, rights, ..Binding::default() }).expect("a range");
         let place = self.key >> 8 & (berth_abi::card::NUM_KEYS - 1);
         for (word, value) in (recv::KEY..).zip(keys.words(place as usize & 3, ASID as u8)) {
             self.row(HALF_RECEIVES, FIRST_QPN, word, value);
@@ -373,14 +400,16 @@ impl Node {
             (true, false) => 4 * self.load.round_trip,
             (false, _) => 0,
         };
-        let write = u32::from(self.load.write);
+        let remote = u32::from(self.load.one_sided());
+        let reads = if self.load.kind == Kind::Read { FAST_READS } else { 0 };
         let mode = send::Mode {
             reorder: model.reorder,
             window: model.window,
             selective,
             log2_mtu,
-            remote: write,
-            message: write,
+            remote,
+            message: remote,
+            reads,
             ..send::Mode::default()
         };
         for (word, value) in [
@@ -402,8 +431,9 @@ impl Node {
             ack_every: model.ack_every,
             selective,
             log2_mtu,
-            remote: write,
-            message: write,
+            remote,
+            message: remote,
+            reads,
             ..recv::Mode::default()
         };
         let lists = recv::Lists {
@@ -445,15 +475,20 @@ impl Node {
         self.board.memory.poke(at, &element(OP_RECV, 0, n.into(), &[sge]));
     }
 
-    /// Element `n` of a queue of sends. What it writes goes to where a receive of the other card would have it.
+    /// Element `n` of a queue of sends. What it writes goes to where a receive of the other card would have it, and what it
+    /// reads comes from where a send of the other card would have it.
     fn put_send(&mut self, q: u32, n: u32) {
         let at = bus(self.places.send_queue(q) + n as usize * WQE_BYTES as usize);
-        let (va, len) = (self.source(q, n), self.load.len as u32);
+        let (source, sink, len) = (self.source(q, n), self.sink(q, n), self.load.len as u32);
+        let va = if self.load.kind == Kind::Read { sink } else { source };
         let mut wqe = Wqe { opcode: OP_SEND, num_sge: 1, length: len, wr_id: n.into(), ..Wqe::default() };
         wqe.sge[0] = Sge { va, len, reserved: 0 };
-        if self.load.write {
-            wqe = wqe.with_remote(self.sink(q, n), self.key).expect("the element has room");
-        }
+        let wqe = match self.load.kind {
+            Kind::Send => Some(wqe),
+            Kind::Write => wqe.with_remote(sink, self.key),
+            Kind::Read => wqe.with_source(source, self.key),
+        };
+        let wqe = wqe.expect("the element has room");
         let bytes: Vec<u8> = wqe.words().iter().flat_map(|word| word.to_le_bytes()).collect();
         self.board.memory.poke(at, &bytes);
     }
@@ -464,7 +499,7 @@ impl Node {
 
     /// Posts as many receives as there may be, with a doorbell for each queue; WRITEs need none.
     pub fn receive_all(&mut self) {
-        for q in 0..if self.load.write { 0 } else { self.load.qps } {
+        for q in 0..if self.load.one_sided() { 0 } else { self.load.qps } {
             self.receive(q, self.load.count.min(self.load.receives));
         }
     }
@@ -547,12 +582,12 @@ impl Node {
     /// Whether all sends, and all receives of SENDs, have been completed.
     pub fn done(&self) -> bool {
         let last = self.load.count - 1;
-        let received = |q| self.load.write || self.completed(q, true, last);
+        let received = |q| self.load.one_sided() || self.completed(q, true, last);
         (0..self.load.qps).all(|q| self.completed(q, false, last) && received(q))
     }
 
     /// Compares the completions of the first `count` receives of each queue, and of the sends that they are from, with
-    /// what they must be. What was received has been compared by [`Node::work`]; what was written is compared here.
+    /// what they must be. What was received has been compared by [`Node::work`]; what was written or read is compared here.
     ///
     /// # Errors
     /// When something differs, or the card has an event for firmware.
@@ -561,8 +596,9 @@ impl Node {
         ensure!(event.is_none(), "for firmware: {event:x?}");
         ensure!(self.taken.iter().all(|&n| n == count), "{:?} messages of {count} have been compared", self.taken);
         for (q, n) in (0..self.load.qps).flat_map(|q| (0..count).map(move |n| (q, n))) {
-            for (node, receives, opcode) in [(peer, false, self.load.opcode()), (&*self, true, OP_RECV)] {
-                if receives && self.load.write {
+            let sender = if self.load.kind == Kind::Read { &*self } else { peer };
+            for (node, receives, opcode) in [(sender, false, self.load.opcode()), (&*self, true, OP_RECV)] {
+                if receives && self.load.one_sided() {
                     continue;
                 }
                 let c = node.completion(q, receives, n);
@@ -572,10 +608,11 @@ impl Node {
                 ensure!(fine, "completion {n} of queue pair {q}, receives {receives}: {c:x?}");
             }
         }
-        for (q, n) in (0..self.load.qps).flat_map(|q| (0..count).map(move |n| (q, n))).filter(|_| self.load.write) {
+        for (q, n) in (0..self.load.qps).flat_map(|q| (0..count).map(move |n| (q, n))).filter(|_| self.load.one_sided())
+        {
             let (at, len) = (self.load.at(q, n), self.load.len);
             let got = self.board.memory.peek(bus(self.places.sink + self.load.to + at), len);
-            ensure!(got == self.expected[self.load.from + at..][..len], "WRITE {n} of queue pair {q}");
+            ensure!(got == self.expected[self.load.from + at..][..len], "WRITE or READ {n} of queue pair {q}");
         }
         for node in [&*self, peer] {
             let violations = node.board.memory.violations();
@@ -585,7 +622,7 @@ impl Node {
     }
 
     /// What driver and process do now and then: events are taken, page requests answered, what has been received is
-    /// compared with what was sent, and its buffer posted again. Of WRITEs completions are counted.
+    /// compared with what was sent, and its buffer posted again. Of WRITEs and READs completions are counted.
     ///
     /// # Errors
     /// When what was received is wrong, or a page cannot be pinned.
@@ -597,8 +634,8 @@ impl Node {
         for q in 0..self.load.qps {
             let first = self.taken[q as usize];
             let mut n = first;
-            while n < self.load.count && self.completed(q, !self.load.write, n) {
-                if self.load.write {
+            while n < self.load.count && self.completed(q, !self.load.one_sided(), n) {
+                if self.load.one_sided() {
                     n += 1;
                     continue;
                 }
@@ -611,7 +648,7 @@ impl Node {
             }
             self.taken[q as usize] = n;
             let more = (n + self.load.receives).min(self.load.count).saturating_sub(self.posted[q as usize]);
-            if n > first && more > 0 && !self.load.write {
+            if n > first && more > 0 && !self.load.one_sided() {
                 self.receive(q, more);
             }
         }
@@ -636,7 +673,7 @@ impl Node {
                     self.time_outs += 1;
                     self.row(HALF_SENDS, qpn, send::COMMAND, send::CMD_AGAIN);
                 }
-                EVENT_RNR if self.load.write => {
+                EVENT_RNR if self.load.one_sided() => {
                     let q = (qpn - FIRST_QPN) as usize;
                     if std::mem::take(&mut self.gone[q]) {
                         self.row(HALF_SENDS, qpn, send::COMMAND, send::CMD_GO_ON);
@@ -644,7 +681,7 @@ impl Node {
                         self.waits[q] = true;
                     }
                 }
-                EVENT_TARGET if self.load.write => {
+                EVENT_TARGET if self.load.one_sided() => {
                     self.goes += 1;
                     goes.push(qpn);
                 }
