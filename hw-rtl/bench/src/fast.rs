@@ -351,8 +351,7 @@ fn with_loss(model: &Model, data_w: usize, id: &'static str, load: Load, bar: Op
     Ok(known_short(row, data_w))
 }
 
-/// The rows `loss_1pct`, `loss_5pct`, `loss_1pct_reorder_10pct`, `write_loss_1pct`, `read_loss_1pct` and, without a bar,
-/// `loss_go_back_n` at one width.
+/// The rows `loss_1pct`, `loss_5pct`, `loss_1pct_reorder_10pct` and, without a bar, `loss_go_back_n` at one width.
 ///
 /// # Errors
 /// As [`bandwidth`].
@@ -364,24 +363,23 @@ pub fn loss(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let much = Load { loss: 5.0 * model.loss, ..warm };
     let late = Load { reorder: 10.0 * model.loss, ..lossy };
     let back = Load { selective: false, ..lossy };
-    let [write, read] = [Kind::Write, Kind::Read].map(|kind| Load { kind, ..lossy });
     Ok(vec![
         with_loss(model, data_w, "loss_1pct", lossy, Some(80.0))?,
         with_loss(model, data_w, "loss_1pct", demand, Some(70.0))?,
         with_loss(model, data_w, "loss_5pct", much, Some(60.0))?,
         with_loss(model, data_w, "loss_1pct_reorder_10pct", late, Some(75.0))?,
         with_loss(&Model { loss_seeds: 1, ..model.clone() }, data_w, "loss_go_back_n", back, None)?,
-        with_loss(model, data_w, "write_loss_1pct", write, Some(80.0))?,
-        with_loss(model, data_w, "read_loss_1pct", read, Some(80.0))?,
     ])
 }
 
-/// The row `write_loss_1pct` at one width.
+/// The rows `write_loss_1pct` and `read_loss_1pct` at one width.
 ///
 /// # Errors
 /// As [`bandwidth`].
-pub fn write_loss(model: &Model, data_w: usize) -> Result<Vec<Row>> {
-    let load = Load { round_trip: model.loss_round_trip, ..blocks(model, data_w, 100_000.0, 40) };
-    let load = Load { write: true, loss: model.loss, ..load };
-    Ok(vec![with_loss(model, data_w, "write_loss_1pct", load, Some(80.0))?])
+pub fn one_sided_loss(model: &Model, data_w: usize) -> Result<Vec<Row>> {
+    let load = Load { round_trip: model.loss_round_trip, loss: model.loss, ..blocks(model, data_w, 100_000.0, 40) };
+    [(Kind::Write, "write_loss_1pct"), (Kind::Read, "read_loss_1pct")]
+        .into_iter()
+        .map(|(kind, id)| with_loss(model, data_w, id, Load { kind, ..load }, Some(80.0)))
+        .collect()
 }
