@@ -664,6 +664,7 @@ package berth_card_pkg;
     typedef struct packed {
         logic [1:0]  kind;              // PIECE_*
         logic        read;              // of a READ: its bytes are asked for
+        logic        remote;            // of a READ or a WRITE
         logic        inlined;
         logic        push;
         logic        ends;              // it is the last of its element
@@ -763,7 +764,8 @@ package berth_card_pkg;
     localparam logic [1:0] ACK_RNR     = 2'd2;
     typedef struct packed {
         logic [23:0] una;               // oldest PSN that is not
-        logic        hold, halt;        // nothing new may be sent
+        logic        lost;              // some behind it are, and have not left the card again
+        logic        halt;              // nothing new may be sent
         logic [7:0]  reads;             // packets of READs before it
     } acked_t;
 

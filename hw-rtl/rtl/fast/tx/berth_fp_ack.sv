@@ -4,7 +4,7 @@
 // Per QP bitmaps of 2^WB bits, of which bit 0 is the oldest unacknowledged PSN (a SACK has the first 128 behind its PSN): done, lost, fixing (given to the block engine and
 // not yet sent again), answers (waits for an answer of its own: a packet of a READ), marked (sent again; its mark says how far behind it the next new PSN was then). A packet is
 // lost when `reorder` packets that left later are known to have arrived, or any one when nothing new is left
-// to send. Without selective repeat a NAK loses everything, and nothing new goes before that has gone again.
+// to send. Without selective repeat a NAK loses everything.
 //
 // No acknowledgement and no SACK is about packets that wait for answers. The answer for one acknowledges what lies before it,
 // but other such packets. One of these is lost likewise, but by what is known to have been answered: that is all up to the PSN
@@ -233,7 +233,7 @@ module berth_fp_ack #(
     logic [2:0]        cmd_op_q;
     localparam logic [2:0] CMD_AGAIN = berth_row_pkg::SEND_CMD_AGAIN[2:0], CMD_HALT = berth_row_pkg::SEND_CMD_HALT[2:0],
         CMD_END = berth_row_pkg::SEND_CMD_END[2:0], CMD_GO_ON = berth_row_pkg::SEND_CMD_GO_ON[2:0];
-    logic              was_hold_q, was_halt_q;
+    logic              was_lost_q, was_halt_q;
     // Of the witness and the packet whose round trip is measured: there is one, its PSN modulo W, when it left (the witness, or one
     // that was before it), its place.
     logic              witness_q, timed_q;
@@ -412,8 +412,9 @@ module berth_fp_ack #(
     assign round    = round_q_;
 
     // ---- storing -----------------------------------------------------------------------
-    logic hold, can_give, in_order;
-    assign hold     = !selective && (lost_q_ | fixing_q) != '0;
+    logic some_lost, can_give, in_order;
+    // Under selective repeat new packets do not wait for those that go again (berth_fp_tx_places): until these have left.
+    assign some_lost = lost_q_ != '0 || (selective ? busy_q != '0 : fixing_q != '0);
     assign can_give = alive && lost_q_ != '0 && !busy_q[place_q_] && !halt_q;
     assign store    = op_q == STORE && (kind_q != SWEEP || alive);
     assign row_new  = {una_q, done_q, lost_q_, fixing_q, answers_q, heard_q, reads_q, marked_q, busy_q, place_q_, halt_q, armed_q, told_q, stamp_q,
@@ -423,10 +424,10 @@ module berth_fp_ack #(
     assign in_order = !hunting_q || first_at_q < from_q;
     assign more     = store && (can_give || (hunting_q && alive));
     assign init_ack = store && kind_q == INIT;
-    assign acked_we = store && (kind_q == INIT || una_q != was_una_q || hold != was_hold_q || halt_q != was_halt_q);
+    assign acked_we = store && (kind_q == INIT || una_q != was_una_q || some_lost != was_lost_q || halt_q != was_halt_q);
     assign acked_q    = q_q;
     assign acked_data.una  = una_q;
-    assign acked_data.hold = hold;
+    assign acked_data.lost = some_lost;
     assign acked_data.halt = halt_q;
     assign acked_data.reads = reads_q;
     assign lost_valid = op_q == GIVE && can_give && looked_q && in_order;
@@ -529,7 +530,7 @@ module berth_fp_ack #(
                 stamp_q    <= m_stamp;
                 {hunting_q, anew_q, idle_q, idled_q, from_q} <= {m_hunting, m_anew, m_idle, m_idled, m_from};
                 was_una_q  <= m_una;
-                was_hold_q <= !selective && (m_lost | m_fixing) != '0;
+                was_lost_q <= m_lost != '0 || (selective ? m_busy != '0 : m_fixing != '0);
                 was_halt_q <= m_halt;
                 next_q     <= next;
                 out_q      <= kind_q == AGAIN ? again_next_q : next;

@@ -245,6 +245,7 @@ module berth_fp_cut #(
     assign piece_ctxs = e_ctxs;
     assign piece_data.kind    = kind;
     assign piece_data.read    = e_read;
+    assign piece_data.remote  = one;
     assign piece_data.inlined = e_inline;
     assign piece_data.push    = e_push;
     assign piece_data.ends    = ends;

@@ -7,6 +7,9 @@
 //
 // A QP that releases memory, or has ended, sends nothing (`still`); `wake` says that it may send again.
 //
+// New packets may go while a lost one waits for its memory, but not without selective repeat, nor those of a READ or a WRITE:
+// the peer takes no READ ahead of its turn, and says nothing of a WRITE whose memory is not there.
+//
 // A packet of a READ goes when the blocks that its answer is to be written to are held, and not more of them wait for answers
 // than the peer takes. It takes no data along, and its blocks stay where they are, so one that is lost needs none: what the
 // answering engine needs of it is written to a log there.
@@ -138,7 +141,7 @@ module berth_fp_send #(
     logic [23:0]   next, index, una;
     logic [7:0]    pieces, since, cut, window;
     logic [7:0]    reads, answered, most_reads;      // packets of READs that were sent; of them those before `una`; that may wait
-    logic          mid, hold, halt, selective, message;
+    logic          mid, waits, hold, halt, selective, message;    // waits: a lost packet has not left again, or is on its way out
     logic          stop;                 // nothing new begins, because an error is being reported
     logic          gone;                 // the memory of a packet that must go again is gone, which is being reported
     logic [31:0]   left, posted;
@@ -163,7 +166,7 @@ module berth_fp_send #(
     berth_fp_mem #(.WIDTH(LB+LR+2), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
         .wdata({covered_data.blocks, covered_data.lost}), .re(read), .raddr(addr), .rdata({blocks, losts}));
     berth_fp_mem #(.WIDTH($bits(acked_data)), .DEPTH(QPS)) m_acked (.clk(clk), .we(acked_we), .waddr(acked_q),
-        .wdata(acked_data), .re(read), .raddr(addr), .rdata({una, hold, halt, answered}));
+        .wdata(acked_data), .re(read), .raddr(addr), .rdata({una, waits, halt, answered}));
     berth_row_pkg::send_mode_t cfg_mode;
     assign cfg_mode = cfg.data;
     berth_fp_mem #(.WIDTH(22), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
@@ -234,7 +237,8 @@ module berth_fp_send #(
     assign flight     = next - una;
     assign room       = {16'd0, window} - flight;
     assign windowed   = flight < {16'd0, window};
-    assign may_ask    = !p.read || reads - answered < most_reads;
+    assign may_ask    = !(p.remote && waits) && (!p.read || reads - answered < most_reads);
+    assign hold       = waits && !selective;
     assign fresh      = pieces != cut;
     assign real_piece = p.kind == berth_card_pkg::PIECE_DATA;
     assign half       = {1'b0, since} + 9'd1 >= (window[7:1] == 7'd0 ? 9'd1 : {2'd0, window[7:1]});
@@ -466,5 +470,5 @@ module berth_fp_send #(
     end
 
     logic unused;
-    assign unused = &{1'b0, work_busy, covered_data, selective, message, elem_q, cfg.data, cfg_mode, b};
+    assign unused = &{1'b0, work_busy, covered_data, message, elem_q, cfg.data, cfg_mode, b};
 endmodule
