@@ -15,7 +15,7 @@ tests! {
 }
 
 /// Runs an example, tells `line` what it prints, line by line, and answers all of it; fails when the example fails.
-fn watched(name: &str, arguments: &[&str], mut line: impl FnMut(&str) -> Res) -> Res<String> {
+pub fn watched(name: &str, arguments: &[&str], mut line: impl FnMut(&str) -> Res) -> Res<String> {
     let mut child = Command::new(format!("example-{name}"))
         .args(arguments)
         .stdout(Stdio::piped())
@@ -35,7 +35,8 @@ fn watched(name: &str, arguments: &[&str], mut line: impl FnMut(&str) -> Res) ->
     Ok(text)
 }
 
-fn example(name: &str, arguments: &[&str]) -> Res<String> {
+/// Runs an example, and answers what it prints.
+pub fn example(name: &str, arguments: &[&str]) -> Res<String> {
     watched(name, arguments, |_| Ok(()))
 }
 

@@ -14,6 +14,7 @@ mod bad_input;
 mod basics;
 mod connections;
 mod credits;
+mod disk;
 mod endurance;
 mod env;
 mod examples;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use berth_abi::counters as c;
 use libberth::{
-    Completion, CompletionQueue, Context, Counters, QpConfig, QpState, QueuePair, Sge, Stream, Trigger, WorkRequest,
+    Completion, CompletionQueue, Context, Counters, ProtectionDomain, QpConfig, QpState, QueuePair, Sge, Stream,
+    Trigger, WorkRequest,
 };
 
 use crate::env::{Env, Role};
@@ -290,6 +291,14 @@ impl Conn {
         .map_err(|e| format!("{e}; last state: {last:?}"))?;
         Ok(last)
     }
+}
+
+/// A queue pair in a protection domain, not connected yet.
+pub fn conn_in(context: &Context, domain: &ProtectionDomain, config: &QpConfig) -> Res<Conn> {
+    let sends = context.create_cq(config.send_depth)?;
+    let recvs = context.create_cq(config.recv_depth)?;
+    let qp = domain.create_qp(&sends, &recvs, config)?;
+    Ok(Conn { qp, sends, recvs })
 }
 
 /// Connects the queue pairs of both guests: A connects, B listens to `service`. Post receives before.

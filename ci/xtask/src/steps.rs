@@ -19,7 +19,7 @@ use crate::sysroot::Sysroot;
 /// Programs that go into the guests.
 pub const GUEST_PROGRAMS: [(&str, &str); 2] = [("berth", "berth"), ("berth-guest-tests", "berth-guest-tests")];
 /// Examples of `libberth` that go into the guests, as `example-NAME`.
-pub const GUEST_EXAMPLES: [&str; 4] = ["send", "receive", "inline", "wait"];
+pub const GUEST_EXAMPLES: [&str; 5] = ["send", "receive", "inline", "wait", "disk"];
 /// The target of the guests' programs. Named explicitly so that build scripts and procedural macros, which cannot
 /// be linked statically, are built apart.
 const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";
