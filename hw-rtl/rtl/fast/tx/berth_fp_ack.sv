@@ -570,6 +570,8 @@ module berth_fp_ack #(
             APPLY: begin
                 op_q <= GIVE;
                 if (hears) heard_q <= heard;
+                // That the newest packet has arrived was known already: how long ago is not.
+                if (done_q[timed_place_q]) timed_q <= 1'b0;
                 case (kind_q)
                     ACK: begin
                         seen_q  <= news != '0;
