@@ -1185,6 +1185,22 @@ fn f11_a_resend_that_is_lost_shows_when_one_that_left_after_it_is_acknowledged()
     }
 }
 
+/// The newest packet is timed once: that it has arrived, behind a gap, is no news when the gap is closed.
+#[test]
+fn f11_a_packet_that_arrived_before_is_not_timed() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 38);
+        timed(&mut bench, 12_800, 4);
+        arrived(&mut bench, 1, 0b0001 << 124);
+        let round = bench.read(7, send::ROUND_TRIP);
+        bench.run(64 * 3 * u64::from(round) / 2);
+        bench.answer(7, 4, 0x1f, None);
+        bench.finish(2_000);
+        let after = bench.read(7, send::ROUND_TRIP);
+        assert!(after <= round, "{round} became {after}");
+    }
+}
+
 /// Work that is left, of packets that are lost, and acknowledgements take turns.
 #[test]
 fn lost_packets_go_again_however_many_acknowledgements_come_for_others() {
