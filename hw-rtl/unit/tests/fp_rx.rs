@@ -251,6 +251,26 @@ fn qp_13_pages_that_go_before_they_are_answered_from_are_waited_for() {
     }
 }
 
+/// The peer waits for the memory of its newest READ, whatever copies of older ones come, of memory that has gone since.
+#[test]
+fn pc_4_a_copy_of_an_answered_read_takes_nobody_s_turn_to_wait() {
+    const LEN: u32 = 3000;
+    for width in widths() {
+        let world = World { width, warm: 0, twice: 100, service: 2000, timeout: 1_000_000, ..World::default() };
+        let mut rig = Rig::new(world, 6);
+        let va = target(rig.qps[0].q);
+        rig.fill(0, va, 1 << 20);
+        let key = rig.bind(0, Binding { va, len: 1 << 20, rights: READ, ..Binding::default() });
+        for n in 0..20 {
+            rig.read_from(0, va + n * (1 << 15), LEN, key);
+            rig.until(30_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
+            rig.host.evict(rig.qps[0].q, va, 1 << 20);
+        }
+        rig.check_read(0);
+        assert!(rig.answers[1] > 0, "no copy came late");
+    }
+}
+
 /// A one-shot key serves one READ of many requests, some of them twice; the next one is refused (QP-12).
 #[test]
 fn qp_12_a_one_shot_key_lets_one_read_in() {

@@ -123,8 +123,9 @@ module berth_fp_target #(
   looked_t looked, looked_new;
   logic [$bits(looked)-1:0] lookups [0:SLOTS-1];
   logic [63:0] end_q, whole_q;            // behind the packet's bytes, behind those of its WRITE
-  logic follows_q, again_q;
+  logic follows_q, again_q, newer_q;
   logic [63:0] behind;
+  logic [23:0] ahead;
   logic [31:0] size_q;
   logic [63:0] lead_q, left_q;            // the front is before the packet's end by so much; up to the end of the WRITE
   logic judged, absent, failed, asks, came, stray, some_back, wish_there;
@@ -230,7 +231,7 @@ module berth_fp_target #(
     logic        doomed;                  // the memory of the operation of `asked` cannot be had
     logic        in_order;
     logic [2:0]  grown;                   // log2 of a request's bytes, over LEAST
-    logic [23:0] asked, waits;            // PSNs: of the operation whose packet was asked for; of one that was absent
+    logic [23:0] asked, waits;            // PSNs: of the operation whose packet was asked for; of the newest one that was absent
     logic [63:0] front;                   // asked for up to here
     logic [63:0] ends;                    // of the last WRITE
   } row_t;
@@ -304,6 +305,7 @@ module berth_fp_target #(
       A_SEE: begin
         follows_q <= looked.va == row_q.ends;
         again_q   <= behind[63:LOG2_AGAIN] == '0;
+        newer_q   <= !ahead[23];
         lead_q    <= row_q.front - end_q;
         left_q    <= whole_q - row_q.front;
         a_state_q <= A_TURN;
@@ -338,6 +340,7 @@ module berth_fp_target #(
   end
   assign row_we = a_state_q == A_DO;
   assign behind = row_q.ends - whole_q;
+  assign ahead  = looked.psn - row_q.waits;
 
   // ---- decide -------------------------------------------------------------------------------------------
   berth_card_pkg::range_ask_t wish;
@@ -376,7 +379,8 @@ module berth_fp_target #(
       if (failed) f.doomed = 1'b0;
       else begin
         f.wanted = 1'b1;
-        f.waits  = looked.psn;
+        // No peer waits for what it was answered before.
+        if (!r.wanted || newer_q) f.waits = looked.psn;
         if (!r.out) begin
           asks     = 1'b1;
           f.out    = 1'b1;
@@ -487,5 +491,5 @@ module berth_fp_target #(
       assert (!(asks && a_state_q == A_DO) || wish_room);
     end
 
-  wire unused = &{1'b0, got.tag, told, told_q, next_item, looked, leaves, behind};
+  wire unused = &{1'b0, got.tag, told, told_q, next_item, looked, leaves, behind, ahead};
 endmodule
