@@ -10,6 +10,7 @@ macro_rules! note {
 }
 
 mod device;
+mod ends;
 mod failure;
 mod file;
 mod log;

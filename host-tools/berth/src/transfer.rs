@@ -6,10 +6,9 @@
 //! name, or as soon as it has failed. A sender whose connection is gone (a send that fails takes it along) says why
 //! with a second request, which the receiver listens for.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,50 +16,24 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use libberth::abi::wqe::MAX_MESSAGE;
 use libberth::{
-    Buffer, Context, Device, Error, FileMap, Listener, Piece, Pinned, QpConfig, QueuePair, Reason, Request, SendBlock,
-    Status, Stream, Trigger,
+    Buffer, Context, Device, Error, FileMap, Listener, Pinned, QpConfig, QueuePair, Reason, Request, SendBlock, Status,
+    Stream, Trigger,
 };
 use serde_json::json;
 
+use crate::ends::{
+    self, Common, LAST_WORD, Peer, Progress, is_end, name_the_end, next_piece, patiently, pinned, say, wait_for_end,
+};
 use crate::failure::Failure;
 use crate::file::{self, Change, Output, Source};
-use crate::record::{self, DIGEST, Hello, Outcome, RECORD, Record, last_word, printable};
+use crate::record::{self, DIGEST, Hello, Outcome, RECORD, Record, last_word};
 use crate::signals::{self, SLICE};
 use crate::size;
 
-/// Between two attempts to connect to a peer that does not listen yet.
-const RETRY: Duration = Duration::from_millis(250);
 /// Card budgets are shared; a batch of receives must be pinned as a whole, so it takes a part of the budget only.
 const BATCHES_PER_BUDGET: u64 = 4;
-/// How long an end that has failed waits until the other has heard of it, and how long the other waits for its word.
-const LAST_WORD: Duration = Duration::from_secs(5);
 /// How long the receiver waits for the sender to end the connection.
 const CLOSING: Duration = Duration::from_secs(30);
-
-/// `IP:SERVICE`.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer {
-    ip: Ipv4Addr,
-    service: u16,
-}
-
-impl FromStr for Peer {
-    type Err = String;
-    fn from_str(s: &str) -> Result<Self, String> {
-        let parsed = s.rsplit_once(':').and_then(|(ip, service)| {
-            let service: u16 = service.parse().ok()?;
-            Some(Self { ip: ip.parse().ok()?, service: (service > 0).then_some(service)? })
-        });
-        parsed.ok_or_else(|| format!("`{s}` is not IP:SERVICE such as 192.0.2.2:7"))
-    }
-}
-
-fn block(s: &str) -> Result<u32, String> {
-    match size::parse(s)? {
-        n if n > 0 && n <= 1 << 20 && n.is_multiple_of(4096) => Ok(n as u32),
-        _ => Err("a block is a multiple of 4096 bytes, at most 1 MiB".into()),
-    }
-}
 
 fn trigger(s: &str) -> Result<Trigger, String> {
     match s.split_once(':') {
@@ -76,33 +49,6 @@ fn message(s: &str) -> Result<usize, String> {
     match size::parse_usize(s)? {
         n if n > 0 && n <= MAX_MESSAGE as usize => Ok(n),
         _ => Err("a message has 1 byte to 2 GiB - 1".into()),
-    }
-}
-
-/// Options of both ends.
-#[derive(Debug, Args)]
-struct Common {
-    /// Virtual-context block: how much is pinned at a time for sending; a multiple of 4096, at most 1M.
-    #[arg(long, value_parser = block, default_value = "64K")]
-    block: u32,
-    /// Pinned-memory budget of this process (K, M, G allowed) [default: the driver's].
-    #[arg(long, value_parser = size::parse)]
-    budget: Option<u64>,
-    /// Acknowledgement time-out in card cycles [default: the card's].
-    #[arg(long, value_name = "CYCLES", default_value_t = 0, hide_default_value = true)]
-    timeout: u32,
-}
-
-impl Common {
-    fn context(&self, device: &Device) -> Result<Context, Failure> {
-        if device.info()?.net.is_none() {
-            return Err(Failure::Other("the card has no name in the network yet: `berth up --ip … --mac …`".into()));
-        }
-        let context = Context::new(device)?;
-        if let Some(bytes) = self.budget {
-            context.set_budget(bytes)?;
-        }
-        Ok(context)
     }
 }
 
@@ -230,41 +176,6 @@ impl End<'_> {
     }
 }
 
-/// What this process has pinned and had; `None` when the driver is too old to tell.
-fn pinned(context: &Context) -> Option<Pinned> {
-    context.pinned().inspect_err(|error| tracing::debug!(%error, "pinned bytes not known")).ok()
-}
-
-/// Shows progress on a terminal.
-struct Progress {
-    total: u64,
-    shown: u64,
-    on: bool,
-}
-
-impl Progress {
-    fn new(total: u64, as_json: bool) -> Self {
-        Self { total, shown: u64::MAX, on: !as_json && std::io::stderr().is_terminal() }
-    }
-
-    fn at(&mut self, bytes: u64) {
-        let percent = (bytes.min(self.total) * 100).checked_div(self.total).unwrap_or(100);
-        if self.on && percent != self.shown {
-            self.shown = percent;
-            eprint!("\r{percent:3} %");
-            let _ = std::io::stderr().flush();
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if self.on && self.shown != u64::MAX {
-            eprint!("\r     \r");
-        }
-    }
-}
-
 /// Receive sizes in turn, at most so many bytes at a time.
 struct Sizes<'a> {
     sizes: std::iter::Cycle<std::slice::Iter<'a, usize>>,
@@ -297,67 +208,6 @@ impl<'a> Sizes<'a> {
         }
         Ok(())
     }
-}
-
-/// Waits in slices, so that a signal is noticed.
-fn patiently<T>(mut wait: impl FnMut(Option<Duration>) -> libberth::Result<T>) -> Result<T, Failure> {
-    loop {
-        signals::check()?;
-        match wait(Some(SLICE)) {
-            Err(Error::Timeout(_)) => {}
-            other => return Ok(other?),
-        }
-    }
-}
-
-/// Waits for the next piece of the stream, and hands it to `take`.
-fn next_piece<T>(stream: &mut Stream, take: impl FnOnce(&Piece<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
-    loop {
-        signals::check()?;
-        match stream.next_piece(Some(SLICE)) {
-            Ok(Some(piece)) => return take(&piece),
-            Ok(None) => return Err(Failure::Protocol("the other end says more than there is a buffer for".into())),
-            Err(Error::Timeout(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Sends a record; answers the status of its element. Also when a signal has asked us to end.
-fn say(stream: &mut Stream, record: &Record) -> Result<Status, Failure> {
-    stream.send(Buffer::from_slice(&record.to_bytes())?, true)?;
-    let mut status = Status::Ok;
-    while let Some(sent) = stream.next_sent(Some(LAST_WORD))? {
-        status = sent.completion.status;
-    }
-    Ok(status)
-}
-
-/// Waits until the other end has ended the connection.
-fn wait_for_end(queue_pair: &QueuePair, limit: Duration) {
-    let deadline = Instant::now() + limit;
-    let asked_before = signals::check().is_err();
-    while Instant::now() < deadline && (asked_before || signals::check().is_ok()) {
-        match queue_pair.wait_closed(Some(SLICE)) {
-            Err(Error::Timeout(_)) => {}
-            _ => return,
-        }
-    }
-}
-
-/// Whether the connection has ended, which is all that `failure` says.
-fn is_end(failure: &Failure) -> bool {
-    matches!(failure, Failure::Berth(Error::Completion { status: Status::Flushed, .. } | Error::Closed { .. }))
-}
-
-/// Says why the connection has ended, if that is all that `failure` says.
-fn name_the_end(queue_pair: &QueuePair, failure: Failure) -> Failure {
-    if is_end(&failure)
-        && let Ok(reason) = queue_pair.wait_closed(Some(LAST_WORD))
-    {
-        return Error::Closed { reason, private_data: vec![] }.into();
-    }
-    failure
 }
 
 impl Recv {
@@ -618,7 +468,8 @@ impl Send {
         let map = Arc::new(source.map()?);
         let context = self.common.context(&device)?;
         let nonce = file::random()?;
-        let stream = self.connect(&context, Hello::File { length: source.length(), nonce })?;
+        let hello = Hello::File { length: source.length(), nonce };
+        let (stream, _) = ends::connect(&context, &self.config(), self.to, self.wait, &hello.to_bytes())?;
         let meter = Meter::start(&device)?;
         let bytes = source.length();
         let progress = Progress::new(bytes, as_json);
@@ -662,35 +513,6 @@ impl Send {
             block: self.common.block,
             timeout: self.common.timeout,
             ..QpConfig::default()
-        }
-    }
-
-    /// Connects, repeatedly while the peer does not listen yet.
-    fn connect(&self, context: &Context, hello: Hello) -> Result<Stream, Failure> {
-        let deadline = Instant::now().checked_add(Duration::from_secs(self.wait));
-        loop {
-            let mut stream = Stream::new(context, &self.config(), RECORD)?;
-            // The answer's buffer is posted before there is a connection.
-            stream.post_recv(&[RECORD])?;
-            stream.queue_pair().start_connect(self.to.ip, self.to.service, &hello.to_bytes())?;
-            let failure = match patiently(|limit| stream.queue_pair().wait_established(limit)) {
-                Ok(_) => return Ok(stream),
-                Err(failure) => failure,
-            };
-            drop(stream);
-            let Failure::Berth(Error::Closed { reason, private_data }) = &failure else { return Err(failure) };
-            let later = match reason {
-                Reason::NoListener | Reason::Unreachable => true,
-                Reason::Rejected => private_data == record::BUSY,
-                _ => false,
-            };
-            if !later || deadline.is_some_and(|d| Instant::now() >= d) {
-                return Err(match reason {
-                    Reason::Rejected if !private_data.is_empty() => Failure::Rejected(printable(private_data)),
-                    _ => failure,
-                });
-            }
-            thread::sleep(RETRY);
         }
     }
 
@@ -841,11 +663,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn peer_and_trigger_are_read() {
-        let peer: Peer = "192.0.2.2:7".parse().unwrap();
-        assert_eq!((peer.ip, peer.service), (Ipv4Addr::new(192, 0, 2, 2), 7));
-        assert!("192.0.2.2:0".parse::<Peer>().is_err());
-        assert!("192.0.2.2".parse::<Peer>().is_err());
+    fn trigger_is_read() {
         assert_eq!(trigger("between:3"), Ok(Trigger::Between(3)));
         assert_eq!(trigger("adaptive:15"), Ok(Trigger::default()), "the command line's default is the library's");
         assert!(trigger("middle").is_err());

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the ends of all transfers have in common: options, connecting, waiting, progress.
+
+use std::io::{IsTerminal, Write};
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use libberth::{Buffer, Context, Device, Error, Piece, Pinned, QpConfig, QueuePair, Reason, Status, Stream};
+
+use crate::failure::Failure;
+use crate::record::{self, RECORD, Record, printable};
+use crate::signals::{self, SLICE};
+use crate::size;
+
+/// Between two attempts to connect to a peer that does not listen yet.
+const RETRY: Duration = Duration::from_millis(250);
+/// How long an end that has failed waits until the other has heard of it, and how long the other waits for its word.
+pub const LAST_WORD: Duration = Duration::from_secs(5);
+
+/// `IP:SERVICE`.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    /// Its card.
+    pub ip: Ipv4Addr,
+    /// What it listens to.
+    pub service: u16,
+}
+
+impl FromStr for Peer {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        let parsed = s.rsplit_once(':').and_then(|(ip, service)| {
+            let service: u16 = service.parse().ok()?;
+            Some(Self { ip: ip.parse().ok()?, service: (service > 0).then_some(service)? })
+        });
+        parsed.ok_or_else(|| format!("`{s}` is not IP:SERVICE such as 192.0.2.2:7"))
+    }
+}
+
+fn block(s: &str) -> Result<u32, String> {
+    match size::parse(s)? {
+        n if n > 0 && n <= 1 << 20 && n.is_multiple_of(4096) => Ok(n as u32),
+        _ => Err("a block is a multiple of 4096 bytes, at most 1 MiB".into()),
+    }
+}
+
+/// Options of both ends.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Virtual-context block: how much is pinned at a time for sending; a multiple of 4096, at most 1M.
+    #[arg(long, value_parser = block, default_value = "64K")]
+    pub block: u32,
+    /// Pinned-memory budget of this process (K, M, G allowed) [default: the driver's].
+    #[arg(long, value_parser = size::parse)]
+    pub budget: Option<u64>,
+    /// Acknowledgement time-out in card cycles [default: the card's].
+    #[arg(long, value_name = "CYCLES", default_value_t = 0, hide_default_value = true)]
+    pub timeout: u32,
+}
+
+impl Common {
+    /// A context on a card that has a name.
+    pub fn context(&self, device: &Device) -> Result<Context, Failure> {
+        if device.info()?.net.is_none() {
+            return Err(Failure::Other("the card has no name in the network yet: `berth up --ip … --mac …`".into()));
+        }
+        let context = Context::new(device)?;
+        if let Some(bytes) = self.budget {
+            context.set_budget(bytes)?;
+        }
+        Ok(context)
+    }
+}
+
+/// What this process has pinned and had; `None` when the driver is too old to tell.
+pub fn pinned(context: &Context) -> Option<Pinned> {
+    context.pinned().inspect_err(|error| tracing::debug!(%error, "pinned bytes not known")).ok()
+}
+
+/// Shows progress on a terminal.
+pub struct Progress {
+    total: u64,
+    shown: u64,
+    on: bool,
+}
+
+impl Progress {
+    /// Of so many bytes.
+    pub fn new(total: u64, as_json: bool) -> Self {
+        Self { total, shown: u64::MAX, on: !as_json && std::io::stderr().is_terminal() }
+    }
+
+    /// So many are done.
+    pub fn at(&mut self, bytes: u64) {
+        let percent = (bytes.min(self.total) * 100).checked_div(self.total).unwrap_or(100);
+        if self.on && percent != self.shown {
+            self.shown = percent;
+            eprint!("\r{percent:3} %");
+            let _ = std::io::stderr().flush();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.on && self.shown != u64::MAX {
+            eprint!("\r     \r");
+        }
+    }
+}
+
+/// Waits in slices, so that a signal is noticed.
+pub fn patiently<T>(mut wait: impl FnMut(Option<Duration>) -> libberth::Result<T>) -> Result<T, Failure> {
+    loop {
+        signals::check()?;
+        match wait(Some(SLICE)) {
+            Err(Error::Timeout(_)) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// Waits for the next piece of the stream, and hands it to `take`.
+pub fn next_piece<T>(stream: &mut Stream, take: impl FnOnce(&Piece<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
+    loop {
+        signals::check()?;
+        match stream.next_piece(Some(SLICE)) {
+            Ok(Some(piece)) => return take(&piece),
+            Ok(None) => return Err(Failure::Protocol("the other end says more than there is a buffer for".into())),
+            Err(Error::Timeout(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Sends a record; answers the status of its element. Also when a signal has asked us to end.
+pub fn say(stream: &mut Stream, record: &Record) -> Result<Status, Failure> {
+    stream.send(Buffer::from_slice(&record.to_bytes())?, true)?;
+    let mut status = Status::Ok;
+    while let Some(sent) = stream.next_sent(Some(LAST_WORD))? {
+        status = sent.completion.status;
+    }
+    Ok(status)
+}
+
+/// Waits until the other end has ended the connection.
+pub fn wait_for_end(queue_pair: &QueuePair, limit: Duration) {
+    let deadline = Instant::now() + limit;
+    let asked_before = signals::check().is_err();
+    while Instant::now() < deadline && (asked_before || signals::check().is_ok()) {
+        match queue_pair.wait_closed(Some(SLICE)) {
+            Err(Error::Timeout(_)) => {}
+            _ => return,
+        }
+    }
+}
+
+/// Whether the connection has ended, which is all that `failure` says.
+pub fn is_end(failure: &Failure) -> bool {
+    matches!(failure, Failure::Berth(Error::Completion { status: Status::Flushed, .. } | Error::Closed { .. }))
+}
+
+/// Says why the connection has ended, if that is all that `failure` says.
+pub fn name_the_end(queue_pair: &QueuePair, failure: Failure) -> Failure {
+    if is_end(&failure)
+        && let Ok(reason) = queue_pair.wait_closed(Some(LAST_WORD))
+    {
+        return Error::Closed { reason, private_data: vec![] }.into();
+    }
+    failure
+}
+
+/// Connects, repeatedly for `wait` seconds while the peer does not listen yet; answers the private data of the accept.
+/// Room for a record is posted before.
+pub fn connect(
+    context: &Context,
+    config: &QpConfig,
+    to: Peer,
+    wait: u64,
+    hello: &[u8],
+) -> Result<(Stream, Vec<u8>), Failure> {
+    let deadline = Instant::now().checked_add(Duration::from_secs(wait));
+    loop {
+        let mut stream = Stream::new(context, config, RECORD)?;
+        stream.post_recv(&[RECORD])?;
+        stream.queue_pair().start_connect(to.ip, to.service, hello)?;
+        let failure = match patiently(|limit| stream.queue_pair().wait_established(limit)) {
+            Ok(private_data) => return Ok((stream, private_data)),
+            Err(failure) => failure,
+        };
+        drop(stream);
+        let Failure::Berth(Error::Closed { reason, private_data }) = &failure else { return Err(failure) };
+        let later = match reason {
+            Reason::NoListener | Reason::Unreachable => true,
+            Reason::Rejected => private_data == record::BUSY,
+            _ => false,
+        };
+        if !later || deadline.is_some_and(|d| Instant::now() >= d) {
+            return Err(match reason {
+                Reason::Rejected if !private_data.is_empty() => Failure::Rejected(printable(private_data)),
+                _ => failure,
+            });
+        }
+        thread::sleep(RETRY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peer_is_read() {
+        let peer: Peer = "192.0.2.2:7".parse().unwrap();
+        assert_eq!((peer.ip, peer.service), (Ipv4Addr::new(192, 0, 2, 2), 7));
+        assert!("192.0.2.2:0".parse::<Peer>().is_err());
+        assert!("192.0.2.2".parse::<Peer>().is_err());
+    }
+}
