@@ -268,7 +268,45 @@ mod tests {
     use crate::error::{Error, Reason, Result};
     use crate::process::tests::in_child;
     use crate::qp::{QpConfig, QueuePair, WorkRequest};
-    use crate::region::{Access, ProtectionDomain};
+    use crate::region::{Access, FileRegion, ProtectionDomain};
+
+    #[test]
+    fn qp_9_a_file_is_registered_as_it_is_mapped_and_its_key_opens_nothing_when_it_is_unmapped() {
+        let path = std::env::temp_dir().join(format!("berth-region-{}", std::process::id()));
+        std::fs::write(&path, b"served").unwrap();
+        let card = Card::new();
+        let context = Inner::of_fake(&card);
+        let domain = ProtectionDomain::new(&context).unwrap();
+        let open = || File::options().read(true).write(true).open(&path).unwrap();
+        let bound = || card.lock().regions.values().map(|a| (a.va, a.len, a.rights)).collect::<Vec<_>>();
+        for (write, rights) in [(false, 1), (true, 3)] {
+            let make = if write { FileRegion::writable } else { FileRegion::read_only };
+            let region = make(&domain, open()).unwrap();
+            let va = region.remote().va;
+            assert_eq!((bound(), region.len()), (vec![(va, 6, rights)], 6));
+            // SAFETY: mapped as long as the region, and nobody writes there.
+            assert_eq!(unsafe { std::slice::from_raw_parts(va as *const u8, 6) }, b"served");
+            let last = Arc::new(Mutex::new(None));
+            let (seen, of) = (Arc::clone(&last), Arc::downgrade(&card));
+            card.after(move |request| {
+                let regions =
+                    || of.upgrade().map(|card| card.lock().regions.values().map(|a| a.len).collect::<Vec<_>>());
+                if request == ioctl::IOC_REBIND {
+                    *seen.lock().unwrap() = regions();
+                }
+            });
+            drop(region);
+            assert_eq!((last.lock().unwrap().take(), bound()), (Some(vec![0]), vec![]));
+        }
+        File::create(&path).unwrap();
+        let empty = FileRegion::read_only(&domain, open()).unwrap();
+        assert_eq!((bound(), empty.is_empty()), (vec![(0, 0, 1)], true));
+        assert!(matches!(
+            FileRegion::read_only(&domain, File::open("/dev/zero").unwrap()),
+            Err(Error::NotRegular { .. })
+        ));
+        std::fs::remove_file(&path).unwrap();
+    }
 
     /// A context with a queue pair and its completion queue.
     struct Setting {

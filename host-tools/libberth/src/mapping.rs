@@ -3,7 +3,7 @@
 
 use std::fs::{File, FileType};
 use std::io;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::ptr::NonNull;
@@ -48,9 +48,9 @@ impl Mapping {
         Self::map(None, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE, true)
     }
 
-    /// A file's first `len` bytes, private and read-only.
-    fn file(file: &File, len: usize) -> io::Result<Self> {
-        Self::map(Some((file.as_fd(), 0)), len, libc::PROT_READ, libc::MAP_PRIVATE, true)
+    /// A file's first `len` bytes.
+    fn file(file: &File, len: usize, prot: i32, flags: i32) -> io::Result<Self> {
+        Self::map(Some((file.as_fd(), 0)), len, prot, flags, true)
     }
 
     /// The process that made it.
@@ -168,6 +168,20 @@ impl FileMap {
     /// [`Error::NotRegular`] for a directory, a device, a pipe, a socket; [`Error::Os`] when the file's length cannot
     /// be read or it cannot be mapped.
     pub fn new(file: &File) -> Result<Self> {
+        Self::map(file, libc::PROT_READ, libc::MAP_PRIVATE)
+    }
+
+    /// As [`FileMap::new`], but shared: a page of it is never this process's own copy.
+    pub(crate) fn shared(file: &File) -> Result<Self> {
+        Self::map(file, libc::PROT_READ, libc::MAP_SHARED)
+    }
+
+    /// As [`FileMap::new`], to be written to, which does not change the file.
+    pub(crate) fn writable(file: &File) -> Result<Self> {
+        Self::map(file, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)
+    }
+
+    fn map(file: &File, prot: i32, flags: i32) -> Result<Self> {
         let what = "map the file";
         let os = |source| Error::Os { what, source };
         let found = file.metadata().map_err(os)?;
@@ -176,8 +190,36 @@ impl FileMap {
         }
         let len = usize::try_from(found.len()).map_err(|_| Error::Invalid { what })?;
         // An empty mapping is not possible, and not needed.
-        let mapping = if len == 0 { None } else { Some(Mapping::file(file, len).map_err(os)?) };
+        let mapping = if len == 0 { None } else { Some(Mapping::file(file, len, prot, flags).map_err(os)?) };
         Ok(Self { mapping, len })
+    }
+
+    /// Writes the bytes of a range, as they are in the mapping, to the same place of `file`.
+    pub(crate) fn store(&self, file: &File, range: Range<usize>) -> Result<()> {
+        let what = "store a range of a file";
+        if range.start > range.end || range.end > self.len {
+            return Err(Error::Invalid { what });
+        }
+        let Some(mapping) = &self.mapping else { return Ok(()) };
+        let mut at = range.start;
+        while at < range.end {
+            // SAFETY: the range lies inside the mapping.
+            let written = unsafe { sys::pwrite(file.as_fd(), mapping.as_ptr().add(at), range.end - at, at as u64) };
+            match written {
+                Ok(0) => return Err(Error::Os { what, source: io::ErrorKind::WriteZero.into() }),
+                Ok(n) => at += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(Error::Os { what, source }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the memory mapped for good: the card could still use it.
+    pub(crate) fn leak(self) {
+        if let Some(mapping) = self.mapping {
+            mapping.leak();
+        }
     }
 
     /// Length in bytes.
@@ -222,5 +264,29 @@ mod tests {
         }
         let map = FileMap::new(&File::open("/proc/self/exe").unwrap()).unwrap();
         assert!(!map.is_empty());
+    }
+
+    #[test]
+    fn what_is_written_to_a_mapping_is_in_the_file_when_it_is_stored() {
+        let path = std::env::temp_dir().join(format!("berth-mapping-{}", std::process::id()));
+        std::fs::write(&path, vec![1; 9000]).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let map = FileMap::writable(&file).unwrap();
+        // SAFETY: inside the mapping, to which nothing else refers.
+        unsafe { (map.address() as *mut u8).add(4000).write_bytes(2, 300) };
+        assert_eq!(std::fs::read(&path).unwrap(), vec![1; 9000]);
+        map.store(&file, 4000..4200).unwrap();
+        let mut expected = vec![1; 9000];
+        expected[4000..4200].fill(2);
+        assert_eq!(std::fs::read(&path).unwrap(), expected);
+        map.store(&file, 9000..9000).unwrap();
+        assert!(matches!(map.store(&file, 8999..9001), Err(Error::Invalid { .. })));
+        // The file has become shorter: an error, and no signal.
+        file.set_len(0).unwrap();
+        assert!(matches!(map.store(&file, 8192..9000), Err(Error::Os { .. })));
+        let empty = FileMap::new(&File::create(&path).unwrap()).unwrap();
+        empty.store(&file, 0..0).unwrap();
+        assert!(matches!(empty.store(&file, 0..1), Err(Error::Invalid { .. })));
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory that peers may be given keys for.
 
+use std::fs::File;
+use std::ops::Range;
 use std::sync::Arc;
 
 use berth_abi::ioctl;
@@ -9,6 +11,7 @@ use berth_abi::rows::recv;
 use crate::context::Inner;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
+use crate::mapping::FileMap;
 use crate::qp::{QpConfig, QueuePair};
 
 /// What a peer may do with a region, and how often.
@@ -176,6 +179,82 @@ impl Region {
     pub fn unbind(&self) -> Result<()> {
         // SAFETY: no memory.
         unsafe { self.rebind(0, 0, Access::default()) }
+    }
+}
+
+/// A file that peers may use with a key, for which it is mapped and registered: no `unsafe`. Nothing is pinned.
+///
+/// When it has been dropped, no access to it is under way, and none comes.
+#[derive(Debug)]
+pub struct FileRegion {
+    /// `None` when it is being dropped only.
+    map: Option<FileMap>,
+    region: Region,
+    file: File,
+}
+
+impl FileRegion {
+    /// Peers may READ the whole of `file`, as long as it is now, and find its bytes as they are then.
+    ///
+    /// # Errors
+    /// As [`FileMap::new`] and [`ProtectionDomain::register`].
+    pub fn read_only(domain: &ProtectionDomain, file: File) -> Result<Self> {
+        let map = FileMap::shared(&file)?;
+        Self::new(domain, map, file, Access::READ)
+    }
+
+    /// Peers may also WRITE. What they write is in memory of this process only, until it is [stored](Self::store): a card
+    /// cannot write to the pages of a file on a disk (decision 16). `file` must be open for reading and writing.
+    ///
+    /// # Errors
+    /// As [`FileRegion::read_only`].
+    pub fn writable(domain: &ProtectionDomain, file: File) -> Result<Self> {
+        let map = FileMap::writable(&file)?;
+        Self::new(domain, map, file, Access { read: true, ..Access::WRITE })
+    }
+
+    fn new(domain: &ProtectionDomain, map: FileMap, file: File, access: Access) -> Result<Self> {
+        // SAFETY: the mapping is kept until the region has been unbound, and its content is handed out to nobody here.
+        let region = unsafe { domain.register(map.address(), map.len() as u64, access) }?;
+        Ok(Self { map: Some(map), region, file })
+    }
+
+    fn map(&self) -> &FileMap {
+        self.map.as_ref().expect("there until it is dropped")
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.map().len()
+    }
+
+    /// Whether the file is empty.
+    pub fn is_empty(&self) -> bool {
+        self.map().is_empty()
+    }
+
+    /// Its first byte, to be told to peers.
+    pub fn remote(&self) -> Remote {
+        Remote { va: self.map().address(), key: self.region.key() }
+    }
+
+    /// Writes a range, as peers have left it, to the file and to its medium.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a range that the file did not have, [`Error::Os`].
+    pub fn store(&self, range: Range<usize>) -> Result<()> {
+        self.map().store(&self.file, range)?;
+        self.file.sync_data().map_err(|source| Error::Os { what: "sync the file", source })
+    }
+}
+
+impl Drop for FileRegion {
+    fn drop(&mut self) {
+        match self.region.unbind() {
+            Ok(()) | Err(Error::DeviceLost | Error::NotFound { .. }) => {}
+            // The card may still use it.
+            Err(_) => self.map.take().into_iter().for_each(FileMap::leak),
+        }
     }
 }
 

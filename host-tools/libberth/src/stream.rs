@@ -2,7 +2,8 @@
 //! A byte stream over one queue pair, with owned memory.
 //!
 //! A [`Stream`] takes buffers or ranges of mapped files to send and gives them back when the peer has acknowledged
-//! them. It owns one mapping for receives, posts pieces of it, and lends them out when data has come.
+//! them. It owns one mapping for receives, posts pieces of it, and lends them out when data has come. In message mode a
+//! piece is a message, and the stream takes memory for READs and WRITEs too.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -17,6 +18,7 @@ use crate::cq::{Completion, CompletionQueue};
 use crate::error::{Error, Result};
 use crate::mapping::{Buffer, FileMap, Mapping, whole_pages};
 use crate::qp::{QpConfig, QueuePair, WorkRequest};
+use crate::region::{ProtectionDomain, Remote};
 use crate::wait::Deadline;
 
 /// Longest range of one scatter/gather element that this layer makes.
@@ -25,7 +27,7 @@ pub const MAX_SGE_BYTES: usize = 1 << 30;
 /// Alignment of receive buffers of a page or more; smaller ones are packed tightly.
 const PAGE: usize = 4096;
 
-/// Memory to be sent.
+/// Memory to be sent, or to be filled by a READ.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SendBlock {
@@ -66,7 +68,7 @@ impl From<Buffer> for SendBlock {
     }
 }
 
-/// A send that is done: the peer's card has placed it.
+/// A send, WRITE or READ that is done: its bytes are in their place.
 #[derive(Debug)]
 pub struct Sent {
     /// The memory, to be used again.
@@ -155,12 +157,37 @@ impl Stream {
     /// # Errors
     /// [`Error::LimitReached`], [`Error::Invalid`], [`Error::Os`] when there is no such memory.
     pub fn new(context: &Context, config: &QpConfig, recv_bytes: usize) -> Result<Self> {
+        Self::make(context, None, config, recv_bytes)
+    }
+
+    /// As [`Stream::new`], but its peer may use the keys of a protection domain of this context.
+    ///
+    /// # Errors
+    /// As [`Stream::new`].
+    pub fn in_domain(
+        context: &Context,
+        domain: &ProtectionDomain,
+        config: &QpConfig,
+        recv_bytes: usize,
+    ) -> Result<Self> {
+        Self::make(context, Some(domain), config, recv_bytes)
+    }
+
+    fn make(
+        context: &Context,
+        domain: Option<&ProtectionDomain>,
+        config: &QpConfig,
+        recv_bytes: usize,
+    ) -> Result<Self> {
         let what = "allocate receive buffers";
         let size = whole_pages(recv_bytes).ok_or(Error::Invalid { what })?;
         let memory = Mapping::anonymous(size).map_err(|source| Error::Os { what, source })?;
         let send_cq = context.create_cq(config.send_depth.next_power_of_two())?;
         let recv_cq = context.create_cq(config.recv_depth.next_power_of_two())?;
-        let qp = context.create_qp(&send_cq, &recv_cq, config)?;
+        let qp = match domain {
+            Some(domain) => domain.create_qp(&send_cq, &recv_cq, config),
+            None => context.create_qp(&send_cq, &recv_cq, config),
+        }?;
         Ok(Self {
             qp,
             send_cq,
@@ -201,15 +228,37 @@ impl Stream {
     /// [`Error::QueueFull`] and [`Error::TooMuchOutstanding`]: take completed blocks with [`Stream::next_sent`] first.
     /// [`Error::MessageTooLong`] for 2 GiB or more.
     pub fn send(&mut self, block: impl Into<SendBlock>, push: bool) -> Result<()> {
-        let block = block.into();
+        self.post(block.into(), WorkRequest { push, ..WorkRequest::default() })
+    }
+
+    /// Writes a block to memory of the peer (RDMA WRITE; in message mode). [`Stream::next_sent`] gives it back.
+    ///
+    /// # Errors
+    /// As [`Stream::send`]; [`Error::RemoteInStream`].
+    pub fn write(&mut self, block: impl Into<SendBlock>, to: Remote) -> Result<()> {
+        self.post(block.into(), WorkRequest { remote: Some(to), ..WorkRequest::default() })
+    }
+
+    /// Fills a buffer with memory of the peer (RDMA READ; in message mode). [`Stream::next_sent`] gives it back.
+    ///
+    /// # Errors
+    /// As [`Stream::send`]; [`Error::RemoteInStream`].
+    pub fn read(&mut self, into: Buffer, from: Remote) -> Result<()> {
+        self.post(into.into(), WorkRequest { source: Some(from), ..WorkRequest::default() })
+    }
+
+    /// Posts an element of the kind of `request` for a block.
+    fn post(&mut self, block: SendBlock, request: WorkRequest<'_>) -> Result<()> {
         let (va, len) = block.range()?;
         let sges = split(va, len, MAX_SGE_BYTES).ok_or(Error::MessageTooLong(len as u64))?;
         let wr_id = self.next_send;
         // A file's pages may be gone, which only the card finds out.
-        let inline = matches!(block, SendBlock::Buffer(_)) && len <= self.qp.max_inline_data();
+        let fits = matches!(block, SendBlock::Buffer(_)) && len <= self.qp.max_inline_data();
+        let inline = fits && request.source.is_none();
         // SAFETY: the block is kept in `sends`, which gives it out only after its completion, or after the queue pair
-        // has gone when we are dropped. A file's content may be changed by others; nobody holds a reference to it.
-        unsafe { self.qp.post_send(&[WorkRequest { wr_id, sges: &sges, push, inline, ..WorkRequest::default() }]) }?;
+        // has gone when we are dropped. A file's content may be changed by others; nobody holds a reference to it. What
+        // a READ fills is an owned buffer.
+        unsafe { self.qp.post_send(&[WorkRequest { wr_id, sges: &sges, inline, ..request }]) }?;
         self.next_send += 1;
         self.sends.push_back((wr_id, block));
         Ok(())

@@ -44,6 +44,18 @@ pub(crate) unsafe fn munmap(ptr: NonNull<u8>, len: usize) {
     debug_assert_eq!(ret, 0);
 }
 
+/// Writes `len` bytes from `from` on to a file at `offset`; answers how many were written.
+///
+/// # Safety
+/// The range must lie in mappings of this process. What cannot be read there, as behind the end of a mapped file, is
+/// an error.
+pub(crate) unsafe fn pwrite(fd: BorrowedFd<'_>, from: *const u8, len: usize, offset: u64) -> io::Result<usize> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+    // SAFETY: the caller vouches for the range, which only the kernel reads.
+    let written = unsafe { libc::pwrite(fd.as_raw_fd(), from.cast(), len, offset) };
+    usize::try_from(written).map_err(|_| io::Error::last_os_error())
+}
+
 /// Makes an eventfd, non-blocking, closed on exec.
 pub(crate) fn eventfd() -> io::Result<OwnedFd> {
     // SAFETY: no memory is involved.
