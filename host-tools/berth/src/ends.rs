@@ -21,12 +21,18 @@ const RETRY: Duration = Duration::from_millis(250);
 pub const LAST_WORD: Duration = Duration::from_secs(5);
 
 /// `IP:SERVICE`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its card.
     pub ip: Ipv4Addr,
     /// What it listens to.
     pub service: u16,
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.ip, self.service)
+    }
 }
 
 impl FromStr for Peer {
@@ -216,6 +222,7 @@ mod tests {
     fn peer_is_read() {
         let peer: Peer = "192.0.2.2:7".parse().unwrap();
         assert_eq!((peer.ip, peer.service), (Ipv4Addr::new(192, 0, 2, 2), 7));
+        assert_eq!(peer.to_string(), "192.0.2.2:7");
         assert!("192.0.2.2:0".parse::<Peer>().is_err());
         assert!("192.0.2.2".parse::<Peer>().is_err());
     }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Files that users name: an input must be a regular file of the length that it reports; an output appears under its
-//! name when it is complete.
+//! name when it is complete. Only one-sided copies write files in place.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use libberth::{Error, FileMap};
+use libberth::{Error, FileMap, FileRegion, ProtectionDomain};
 use sha2::{Digest, Sha256};
 
 use crate::failure::Failure;
@@ -103,15 +103,40 @@ impl Source {
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let failed = |e| Failure::File(path.to_owned(), e);
         check_source(path, &fs::metadata(path).map_err(failed)?)?;
-        if let Some(name) = made_when_read(path).map_err(failed)? {
-            let text = format!("a file of {name} has no length until it is read: copy it into a regular file first");
-            return Err(Failure::Kind(path.to_owned(), text));
+        check_file_system(path)?;
+        Self::checked(path, OpenOptions::new().read(true).custom_flags(AT_ONCE).open(path).map_err(failed)?)
+    }
+
+    /// Opens one that is also written to. With a size it is made if it is not there, and made longer if it is shorter.
+    pub fn open_to_write(path: &Path, size: Option<u64>) -> Result<Self, Failure> {
+        let failed = |e| Failure::File(path.to_owned(), e);
+        match fs::metadata(path) {
+            Err(e) if size.is_some() && e.kind() == io::ErrorKind::NotFound => {}
+            found => check_source(path, &found.map_err(failed)?)?,
         }
-        let file = OpenOptions::new().read(true).custom_flags(AT_ONCE).open(path).map_err(failed)?;
-        // It may be another file by now.
-        let found = file.metadata().map_err(failed)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(size.is_some()).truncate(false).custom_flags(AT_ONCE);
+        let file = options.open(path).map_err(|e| cannot_write(path, e))?;
+        check_file_system(path)?;
+        if let Some(size) = size
+            && file.metadata().map_err(failed)?.len() < size
+        {
+            file.set_len(size).map_err(failed)?;
+        }
+        Self::checked(path, file)
+    }
+
+    /// One that is open. It may be another file than it was.
+    fn checked(path: &Path, file: File) -> Result<Self, Failure> {
+        let found = file.metadata().map_err(|e| Failure::File(path.to_owned(), e))?;
         check_source(path, &found)?;
         Ok(Self { path: path.to_owned(), length: found.len(), written: written(&found), file })
+    }
+
+    /// Another number when the file has been written to before it was opened again.
+    pub fn stamp(&self) -> u64 {
+        let (seconds, nanoseconds) = self.written;
+        seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds).cast_unsigned()
     }
 
     /// Its length in bytes.
@@ -199,15 +224,34 @@ impl Source {
 
     /// Maps it, as long as it was when it was opened.
     pub fn map(&self) -> Result<FileMap, Failure> {
-        let map = FileMap::new(&self.file).map_err(|e| match e {
+        let map = FileMap::new(&self.file).map_err(|e| self.not_mapped(e))?;
+        self.check_length(map.len())?;
+        Ok(map)
+    }
+
+    /// Gives peers of a protection domain a key to it, as long as it was when it was opened.
+    pub fn region(&self, domain: &ProtectionDomain, writable: bool) -> Result<FileRegion, Failure> {
+        let file = self.file.try_clone().map_err(|e| Failure::File(self.path.clone(), e))?;
+        let make = if writable { FileRegion::writable } else { FileRegion::read_only };
+        let region = make(domain, file).map_err(|e| self.not_mapped(e))?;
+        self.check_length(region.len())?;
+        Ok(region)
+    }
+
+    fn not_mapped(&self, e: Error) -> Failure {
+        match e {
             Error::Os { source, what } => Failure::Kind(self.path.clone(), format!("{what}: {source}")),
             other => other.into(),
-        })?;
+        }
+    }
+
+    /// Fails unless what is mapped has the length that the file had when it was opened.
+    fn check_length(&self, mapped: usize) -> Result<(), Failure> {
         match self.change() {
             Some(change @ (Change::Shorter { .. } | Change::Longer { .. })) => Err(self.changed(change)),
             // It changed between the two looks.
-            _ if map.len() as u64 != self.length => Err(self.changed(Change::Written)),
-            _ => Ok(map),
+            _ if mapped as u64 != self.length => Err(self.changed(Change::Written)),
+            _ => Ok(()),
         }
     }
 }
@@ -221,6 +265,16 @@ fn check_source(path: &Path, found: &Metadata) -> Result<(), Failure> {
         kind(found.file_type())
     );
     Err(Failure::Kind(path.to_owned(), text))
+}
+
+fn check_file_system(path: &Path) -> Result<(), Failure> {
+    match made_when_read(path).map_err(|e| Failure::File(path.to_owned(), e))? {
+        Some(name) => {
+            let text = format!("a file of {name} has no length until it is read: copy it into a regular file first");
+            Err(Failure::Kind(path.to_owned(), text))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Name of the file system, if it makes its files when they are read.
@@ -271,6 +325,66 @@ fn blocking(file: &File) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// A regular file that is filled in place, at any offset.
+#[derive(Debug)]
+pub struct Target {
+    path: PathBuf,
+    file: File,
+}
+
+impl Target {
+    /// Opens it as it is, and makes it if it is not there.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let failed = |e| Failure::File(path.to_owned(), e);
+        let check = |found: &Metadata| match found.is_file() {
+            true => Ok(()),
+            false => {
+                let text = format!("this is {}: only a regular file is filled in place", kind(found.file_type()));
+                Err(Failure::Kind(path.to_owned(), text))
+            }
+        };
+        match fs::metadata(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            found => check(&found.map_err(failed)?)?,
+        }
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).custom_flags(AT_ONCE);
+        let file = options.open(path).map_err(|e| cannot_write(path, e))?;
+        // It may be another file by now.
+        check(&file.metadata().map_err(failed)?)?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    fn failed(&self, e: io::Error) -> Failure {
+        Failure::File(self.path.clone(), e)
+    }
+
+    /// Fails if it has fewer bytes.
+    pub fn check_reaches(&self, bytes: u64) -> Result<(), Failure> {
+        let there = self.file.metadata().map_err(|e| self.failed(e))?.len();
+        if there >= bytes {
+            return Ok(());
+        }
+        let text = format!("it has {there} bytes, but {bytes} were there when the copy was interrupted: copy anew");
+        Err(Failure::Kind(self.path.clone(), text))
+    }
+
+    /// Writes bytes to their place.
+    pub fn write(&self, bytes: &[u8], at: u64) -> Result<(), Failure> {
+        self.file.write_all_at(bytes, at).map_err(|e| self.failed(e))
+    }
+
+    /// What has been written goes to its medium.
+    pub fn sync(&self) -> Result<(), Failure> {
+        self.file.sync_data().map_err(|e| self.failed(e))
+    }
+
+    /// It ends here, whatever it had behind.
+    pub fn end_at(&self, length: u64) -> Result<(), Failure> {
+        self.file.set_len(length).map_err(|e| self.failed(e))
+    }
 }
 
 /// An unpredictable number.
@@ -558,13 +672,63 @@ mod tests {
         assert_eq!(source.map().unwrap().len() as u64, was);
         let time = fs::metadata(&path).unwrap().modified().unwrap();
         let file = File::options().write(true).open(&path).unwrap();
-        std::os::unix::fs::FileExt::write_at(&file, b"x", 9).unwrap();
+        file.write_at(b"x", 9).unwrap();
         file.set_modified(time).unwrap();
         assert_eq!((source.change(), source.differs(&digest)), (None, Some(Change::Written)));
         // Only touched: the sent bytes are still those of the file.
         fs::write(&path, &bytes).unwrap();
         file.set_modified(time + std::time::Duration::from_secs(9)).unwrap();
         assert_eq!((source.change(), source.differs(&digest)), (Some(Change::Written), None));
+    }
+
+    #[test]
+    fn a_served_file_is_made_as_long_as_asked_for_and_keeps_what_it_has() {
+        let folder = Folder::new("served");
+        let path = folder.0.join("new");
+        let text = Source::open_to_write(&path, None).unwrap_err().to_string();
+        assert!(text.contains("No such file"), "{text}");
+        assert_eq!(Source::open_to_write(&path, Some(5000)).unwrap().length(), 5000);
+        let path = folder.file("old", b"old");
+        assert_eq!(Source::open_to_write(&path, Some(2)).unwrap().length(), 3);
+        let longer = Source::open_to_write(&path, Some(5)).unwrap();
+        assert_eq!((longer.length(), fs::read(&path).unwrap()), (5, b"old\0\0".to_vec()));
+        let later = fs::metadata(&path).unwrap().modified().unwrap() + std::time::Duration::from_nanos(1_000);
+        File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
+        assert_ne!(Source::open(&path).unwrap().stamp(), longer.stamp());
+        for (path, says) in [
+            (Path::new("/dev/zero"), "a character device"),
+            (&folder.0, "a directory"),
+            (&folder.fifo("fifo"), "a FIFO"),
+            (&folder.0.join("no/file"), "No such file"),
+        ] {
+            let text = Source::open_to_write(path, Some(1)).unwrap_err().to_string();
+            assert!(text.starts_with(path.to_str().unwrap()) && text.contains(says), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_filled_in_place() {
+        let folder = Folder::new("target");
+        let path = folder.file("copy", b"0123456789");
+        let target = Target::open(&path).unwrap();
+        target.write(b"ab", 3).unwrap();
+        target.check_reaches(10).unwrap();
+        assert!(target.check_reaches(11).unwrap_err().to_string().contains("has 10 bytes, but 11"));
+        assert_eq!(fs::read(&path).unwrap(), b"012ab56789");
+        target.end_at(4).unwrap();
+        target.sync().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"012a");
+        Target::open(&folder.0.join("new")).unwrap().write(b"x", 2).unwrap();
+        assert_eq!(fs::read(folder.0.join("new")).unwrap(), b"\0\0x");
+        for (path, says) in [
+            (Path::new("/dev/null"), "a character device"),
+            (&folder.0, "a directory"),
+            (&folder.fifo("fifo"), "a FIFO"),
+            (&folder.0.join("no/file"), "No such file"),
+        ] {
+            let text = Target::open(path).unwrap_err().to_string();
+            assert!(text.starts_with(path.to_str().unwrap()) && text.contains(says), "{text}");
+        }
     }
 
     #[test]
@@ -614,7 +778,7 @@ mod tests {
         let mut output = Output::create(&target).unwrap();
         output.write(b"received").unwrap();
         let part = folder.0.join(&folder.names()[0]);
-        std::os::unix::fs::FileExt::write_at(&File::options().write(true).open(part).unwrap(), b"X", 0).unwrap();
+        File::options().write(true).open(part).unwrap().write_at(b"X", 0).unwrap();
         assert_eq!(output.seal().unwrap(), sha(b"Xeceived"));
         drop(output);
         assert!(folder.names().is_empty(), "removed unless kept");

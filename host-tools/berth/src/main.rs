@@ -9,12 +9,16 @@ macro_rules! note {
     }};
 }
 
+mod copy;
 mod device;
 mod ends;
 mod failure;
 mod file;
 mod log;
+mod offer;
 mod record;
+mod resume;
+mod serve;
 mod signals;
 mod size;
 mod stat;
@@ -66,6 +70,12 @@ enum Command {
     Recv(transfer::Recv),
     /// Send one file.
     Send(transfer::Send),
+    /// Serve one file to `berth get` and `berth put`.
+    Serve(serve::Serve),
+    /// Get a served file, or a range of it, by RDMA READ.
+    Get(copy::Get),
+    /// Put a file, or a range of it, into a served one by RDMA WRITE.
+    Put(copy::Put),
     /// Show all counters of the card and its driver, of all processes together: once, repeatedly, or as samples in a
     /// file.
     Stat(stat::Stat),
@@ -113,6 +123,9 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         // Their files come first.
         Command::Recv(args) => args.run(open, cli.json),
         Command::Send(args) => args.run(open, cli.json),
+        Command::Serve(args) => args.run(open, cli.json),
+        Command::Get(args) => args.run(open, cli.json),
+        Command::Put(args) => args.run(open, cli.json),
         Command::Stat(args) => args.run(&open()?, cli.json),
         // Decoding a file needs no card.
         Command::Log(args) => args.run(open),
@@ -151,10 +164,22 @@ mod tests {
         let Command::Recv(recv) = cli.command else { panic!() };
         assert_eq!(recv.recv_sizes, [3, 7, 22, 44, 65536]);
         assert!(cli.json);
+        for good in [
+            vec!["berth", "serve", "x", "--listen", "7", "--write", "--size", "1M", "--once"],
+            vec!["berth", "get", "192.0.2.2:7", "x", "--from", "4K", "--len", "1M", "--resume"],
+            vec!["berth", "put", "x", "192.0.2.2:7", "--from", "4K", "--resume", "--message", "1"],
+        ] {
+            assert!(Cli::try_parse_from(&good).is_ok(), "{good:?}");
+        }
         for bad in [
             vec!["berth", "recv", "--listen", "0", "--out", "x"],
             vec!["berth", "send", "--to", "192.0.2.2", "--file", "x"],
             vec!["berth", "send", "--to", "192.0.2.2:7", "--file", "x", "--block", "5000"],
+            vec!["berth", "serve", "x", "--listen", "7", "--size", "1M"],
+            vec!["berth", "get", "x", "192.0.2.2:7"],
+            vec!["berth", "get", "192.0.2.2:7", "x", "--depth", "65"],
+            vec!["berth", "put", "192.0.2.2:7", "x"],
+            vec!["berth", "put", "x", "192.0.2.2:7", "--message", "64M"],
         ] {
             assert!(Cli::try_parse_from(&bad).is_err(), "{bad:?}");
         }

@@ -69,11 +69,13 @@ impl Outcome {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+/// The number at `at`, 0 if there is none.
+pub fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
-fn long(bytes: &[u8], at: usize) -> u64 {
+/// As [`word`], of 64 bits.
+pub fn long(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
 }
 
