@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `berth`, the tool, as its users meet it: inputs that are no files, two receivers with one target, an end that fails,
-//! a node that others own, the figures of a report.
+//! a node that others own, the figures of a report, one-sided copies.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use berth_abi::counters as c;
 use libberth::{Buffer, Error, Reason, Stream};
 
 use crate::env::{Env, Role};
-use crate::util::{Res, depths, fail, fill, wait_until};
+use crate::util::{Res, check, depths, fail, fill, wait_until};
 use crate::{ensure, ensure_eq, tests};
 
 tests! {
@@ -26,7 +27,9 @@ tests! {
     Pair: f6_two_receivers_with_one_target_store_one_file_whole,
           f6_the_sender_hears_that_the_receivers_disk_is_full,
           f5_f6_the_receiver_hears_what_became_of_the_senders_file,
-          f6_an_interrupted_end_is_told_to_the_other;
+          f6_an_interrupted_end_is_told_to_the_other,
+          qp_3_ranges_of_a_served_file_are_got_and_put,
+          qp_13_a_get_of_a_file_that_became_shorter_fails_and_goes_on_when_it_is_whole;
     One Disruptive: f10_a_reset_is_told_as_one;
 }
 
@@ -88,6 +91,12 @@ fn start_send(to: Ipv4Addr, service: u16, file: &Path, more: &[&str]) -> Res<Chi
 fn start_recv(service: u16, out: &Path, more: &[&str]) -> Res<Child> {
     let (service, out) = (service.to_string(), text(out)?);
     Ok(tool(&[&["--json", "recv", "--listen", &service, "--out", out, "--wait", "120"], more].concat()).spawn()?)
+}
+
+fn signal(child: &Child, number: i32) -> Res {
+    // SAFETY: no memory is involved; the child has not been waited for.
+    ensure!(unsafe { libc::kill(child.id() as i32, number) } == 0, "kill");
+    Ok(())
 }
 
 fn text(path: &Path) -> Res<&str> {
@@ -484,13 +493,7 @@ fn f5_f6_the_receiver_hears_what_became_of_the_senders_file(env: &Env) -> Res {
 fn f6_an_interrupted_end_is_told_to_the_other(env: &Env) -> Res {
     let folder = Folder::new("signals")?;
     let file = folder.file("file", if env.role == Role::A { 2 << 20 } else { 0 }, 15)?;
-    let signal = |signal: i32| {
-        move |child: &Child| -> Res {
-            // SAFETY: no memory is involved; the child has not been waited for.
-            ensure!(unsafe { libc::kill(child.id() as i32, signal) } == 0, "kill");
-            Ok(())
-        }
-    };
+    let signal = |number: i32| move |child: &Child| signal(child, number);
     let end = held_up(env, &folder, 8360, &file, signal(libc::SIGINT), |_| Ok(()))?;
     match env.role {
         Role::A => end.expect(130, &["interrupted by signal 2"])?,
@@ -510,6 +513,132 @@ fn f6_an_interrupted_end_is_told_to_the_other(env: &Env) -> Res {
         ensure!(!folder.names()?.iter().any(|n| n.ends_with(".part") || n == "copy"), "{:?}", folder.names()?);
     }
     env.meet("done")
+}
+
+fn start_serve(service: u16, file: &Path, more: &[&str]) -> Res<Child> {
+    let service = service.to_string();
+    Ok(tool(&[&["--json", "serve", text(file)?, "--listen", &service], more].concat()).spawn()?)
+}
+
+/// Ends a server as its user does.
+fn stop_serving(child: Child) -> Res {
+    signal(&child, libc::SIGINT)?;
+    said(child)?.expect(130, &["interrupted by signal 2"])
+}
+
+/// Gets from the other guest's server into `file`.
+fn get(env: &Env, service: u16, file: &Path, more: &[&str]) -> Res<Said> {
+    let peer = format!("{}:{service}", env.peer_ip);
+    run(&[&["--json", "get", &peer, text(file)?, "--wait", "120"], more].concat())
+}
+
+/// Puts `file` into what the other guest serves.
+fn put(env: &Env, service: u16, file: &Path, more: &[&str]) -> Res<Said> {
+    let peer = format!("{}:{service}", env.peer_ip);
+    run(&[&["--json", "put", text(file)?, &peer, "--wait", "120"], more].concat())
+}
+
+fn qp_3_ranges_of_a_served_file_are_got_and_put(env: &Env) -> Res {
+    const SIZE: usize = 60_000;
+    /// What is put, of the other file.
+    const PUT: Range<usize> = 30_000..40_001;
+    let folder = Folder::new("copies")?;
+    /// What the served file has before it is made longer.
+    const SHORT: usize = 45_000;
+    let mut expected = vec![0; SIZE];
+    fill(&mut expected[..SHORT], 16, 0);
+    let mut other = vec![0; SIZE + 1];
+    fill(&mut other, 17, 0);
+    match env.role {
+        Role::A => {
+            // A range in the middle comes to its place; nothing is known of what is before it.
+            let copy = folder.0.join("copy");
+            let part = get(env, 8370, &copy, &["--from", "5000", "--len", "20001", "--message", "8K"])?;
+            part.expect(0, &["\"role\":\"get\"", "\"bytes\":20001", "\"resumed_at\":null"])?;
+            let got = fs::read(&copy)?;
+            ensure_eq!(got.len(), 25_001);
+            ensure!(got[..5000].iter().all(|b| *b == 0), "bytes before the range");
+            ensure!(got[5000..] == expected[5000..25_001], "the range differs");
+            let mine = folder.file("mine", SIZE + 1, 17)?;
+            let (from, len) = (PUT.start.to_string(), PUT.len().to_string());
+            put(env, 8370, &mine, &["--from", &from, "--len", &len])?
+                .expect(0, &["\"role\":\"put\"", "\"bytes\":10001"])?;
+            // All of it, over a file that is longer.
+            expected[PUT].copy_from_slice(&other[PUT]);
+            fs::write(&copy, vec![9; SIZE + 7])?;
+            get(env, 8370, &copy, &[])?.expect(0, &["\"bytes\":60000"])?;
+            ensure!(fs::read(&copy)? == expected, "the whole file differs");
+            // What cannot be is refused before anything is written, here or there.
+            let beyond = get(env, 8370, &copy, &["--from", "50000", "--len", "10001"])?;
+            beyond.expect(1, &["ends at byte 60001, but the served file has 60000"])?;
+            put(env, 8370, &mine, &[])?.expect(1, &["60001", "has 60000", "--size"])?;
+            put(env, 8371, &mine, &["--len", "1"])?.expect(1, &["to be read only", "--write"])?;
+            // Other programs' connections are neither taken nor a reason to end.
+            said(start_send(env.peer_ip, 8371, &mine, &[])?)?.expect(4, &["not berth one-sided copy v1"])?;
+            get(env, 8373, &copy, &["--len", "1"])?.expect(0, &["\"bytes\":1"])?;
+            ensure!(fs::read(&copy)? == expected, "what is refused was written, or a byte came to another place");
+            ensure_eq!(folder.names()?, ["copy", "mine"]);
+            env.tell("done", "")?;
+        }
+        Role::B => {
+            let (file, other_file) = (folder.file("file", SHORT, 16)?, folder.file("other", SHORT, 16)?);
+            let writable = start_serve(8370, &file, &["--write", "--size", "60000"])?;
+            let read_only = start_serve(8371, &other_file, &[])?;
+            let once = start_serve(8373, &other_file, &["--once"])?;
+            env.hear("done")?;
+            stop_serving(writable)?;
+            stop_serving(read_only)?;
+            said(once)?.expect(0, &["\"role\":\"serve\"", "\"stored_bytes\":0"])?;
+            expected[PUT].copy_from_slice(&other[PUT]);
+            ensure!(fs::read(&file)? == expected, "what was put is not in the file");
+            check(&fs::read(&other_file)?, 16, 0)?;
+        }
+    }
+    env.meet("copied")
+}
+
+fn qp_13_a_get_of_a_file_that_became_shorter_fails_and_goes_on_when_it_is_whole(env: &Env) -> Res {
+    const SIZE: usize = 60_000;
+    const LEFT: usize = 32_768;
+    let folder = Folder::new("resumed")?;
+    match env.role {
+        Role::A => {
+            let copy = folder.0.join("copy");
+            get(env, 8372, &copy, &["--len", "8K"])?.expect(0, &["\"bytes\":8192"])?;
+            env.tell("mapped", "")?;
+            env.hear("shorter")?;
+            get(env, 8372, &copy, &["--message", "8K", "--depth", "1"])?
+                .expect(1, &["become shorter", "32.0 KiB of the range are finished"])?;
+            ensure_eq!(folder.names()?, ["copy", "copy.berth"]);
+            ensure_eq!(fs::read(&copy)?.len(), LEFT);
+            // Another range is another copy.
+            let another = get(env, 8372, &copy, &["--resume", "--len", "50000"])?;
+            another.expect(1, &["copy.berth: another copy was interrupted here"])?;
+            env.tell("failed", "")?;
+            env.hear("whole")?;
+            let rest = get(env, 8372, &copy, &["--resume"])?;
+            rest.expect(0, &["\"bytes\":27232"])?;
+            ensure_eq!(rest.number("resumed_at")?, LEFT as u64);
+            let got = fs::read(&copy)?;
+            ensure_eq!(got.len(), SIZE);
+            check(&got, 18, 0)?;
+            ensure_eq!(folder.names()?, ["copy"]);
+            env.tell("done", "")?;
+        }
+        Role::B => {
+            let file = folder.file("file", SIZE, 18)?;
+            let server = start_serve(8372, &file, &[])?;
+            env.hear("mapped")?;
+            File::options().write(true).open(&file)?.set_len(LEFT as u64)?;
+            env.tell("shorter", "")?;
+            env.hear("failed")?;
+            folder.file("file", SIZE, 18)?;
+            env.tell("whole", "")?;
+            env.hear("done")?;
+            stop_serving(server)?;
+        }
+    }
+    env.meet("copied")
 }
 
 fn f10_a_reset_is_told_as_one(env: &Env) -> Res {
