@@ -17,8 +17,8 @@ use kernel::{
     workqueue::WorkItem,
 };
 
-/// Card cycles within which firmware answers the heartbeat (20 ms at 250 MHz).
-const HEARTBEAT_CYCLES: u64 = 5_000_000;
+/// Card cycles within which firmware answers the heartbeat (5 ms at 250 MHz).
+const HEARTBEAT_CYCLES: u64 = 1_250_000;
 /// Losses of firmware within `CardConfig::loss_window_ms` after which the driver stops
 /// restarting it.
 const MAX_LOSSES: u32 = 8;
