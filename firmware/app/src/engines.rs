@@ -9,6 +9,8 @@ use berth_abi::rows::{HALF_SENDS, LAYOUT_NUMBER, LAYOUT_TAG, send};
 use berth_protocol::card::hw::{Hw, Log};
 use berth_soc::{Soc, regs};
 
+use crate::log;
+
 /// The engines behind the registers.
 pub struct Engines {
     /// The hardware.
@@ -109,24 +111,9 @@ impl Hw for Engines {
         self.soc.stats.add(index, n);
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn log(&mut self, line: Log) {
-        match line {
-            Log::NetConfig(ip, mtu) => defmt::info!("name {=[u8]}, MTU {=u32}", ip.to_be_bytes(), mtu),
-            Log::Connected(qpn, ip, peer) => {
-                defmt::info!("QP {=u32}: connected to {=[u8]} QP {=u32}", qpn, ip.to_be_bytes(), peer)
-            }
-            Log::Closed(qpn, reason) => defmt::info!("QP {=u32}: connection over, reason {=u32}", qpn, reason),
-            Log::QpError(qpn, reason) => defmt::warn!("QP {=u32}: error, reason {=u32}", qpn, reason),
-            Log::PeerLost(ip) => defmt::warn!("peer {=[u8]} does not answer", ip.to_be_bytes()),
-            Log::AddressConflict(mac) => {
-                defmt::warn!("another host has our address: MAC {=u32:x} {=u16:x}, first byte last", mac.0, mac.1)
-            }
-            Log::PeerRestarted(ip) => defmt::warn!("peer {=[u8]} has been restarted", ip.to_be_bytes()),
-            Log::Resend(qpn, psn) => defmt::info!("QP {=u32}: time-out, back to PSN {=u32}", qpn, psn),
-            Log::Recall(qpn, n) => defmt::info!("QP {=u32}: {=u32} credits recalled", qpn, n),
-            Log::ListRefused(qpn, why) => defmt::warn!("QP {=u32}: credit list refused, {=u32}", qpn, why),
-        }
+        log::later(line);
     }
 
     fn crash(&mut self, kind: u32) {

@@ -5,16 +5,21 @@
 //! A frame for which the ring has no room is dropped whole, so that what the host
 //! decodes never begins in mid-frame; its bytes are counted in `F_LOG_DROPPED`.
 
+use berth_abi::card::CLOCK_HZ;
 use berth_abi::counters::F_LOG_DROPPED;
 use berth_abi::message::FwLog;
 use berth_abi::ring::EVENT_LOG_BYTES;
+use berth_protocol::card::hw::Log;
 use berth_soc::Soc;
 use core::cell::UnsafeCell;
+use heapless::Deque;
 
 use crate::engines::write_event;
 
 /// Bytes of the ring; a power of two.
 const RING: usize = 8192;
+/// Lines that wait to be written.
+const LINES: usize = 16;
 /// Event entries that logging leaves to others.
 const SPARE_ENTRIES: u32 = 4;
 
@@ -115,12 +120,85 @@ defmt::timestamp!("{=u64:us}", {
     // SAFETY: reads the cycle counter only, whose two registers nobody is in the middle of
     // reading: log statements do not interrupt.
     let soc = unsafe { Soc::steal() };
-    soc.clock.now() / u64::from(berth_abi::card::CLOCK_HZ / 1_000_000)
+    microseconds(soc.clock.now())
 });
 
-/// Sends what waits, as far as the event ring has room.
+/// `cycles` of the card in microseconds. By halves of words, because the core has no division of 64 bits, and the
+/// compiler's takes longer than the rest of a line.
+fn microseconds(cycles: u64) -> u64 {
+    const PER: u32 = CLOCK_HZ / 1_000_000;
+    const _: () = assert!(PER > 0 && PER <= 1 << 16);
+    let (high, low) = ((cycles >> 32) as u32, cycles as u32);
+    let middle = (high % PER) << 16 | low >> 16;
+    let last = (middle % PER) << 16 | low & 0xffff;
+    u64::from(high / PER) << 32 | u64::from(middle / PER) << 16 | u64::from(last / PER)
+}
+
+struct Lines(UnsafeCell<Deque<Log, LINES>>);
+// SAFETY: one hart, no interrupts: two users cannot meet, and no user calls another.
+unsafe impl Sync for Lines {}
+
+static WAITING: Lines = Lines(UnsafeCell::new(Deque::new()));
+
+/// Keeps a line until [`flush`]: to write one takes as long as much of what somebody waits for. When there is no room,
+/// the oldest one is written now.
+#[inline(never)]
+pub fn later(line: Log) {
+    // SAFETY: called from the protocol, never from inside the logger; the reference is gone before one is written.
+    let oldest = unsafe {
+        let lines = &mut *WAITING.0.get();
+        let oldest = if lines.is_full() { lines.pop_front() } else { None };
+        _ = lines.push_back(line);
+        oldest
+    };
+    if let Some(line) = oldest {
+        write(line);
+    }
+}
+
+/// Writes the lines that wait.
+#[cold]
+#[inline(never)]
+fn write_lines() {
+    // SAFETY: as in `later`.
+    while let Some(line) = unsafe { (*WAITING.0.get()).pop_front() } {
+        write(line);
+    }
+}
+
+#[inline(never)]
+fn write(line: Log) {
+    match line {
+        Log::NetConfig(ip, mtu) => defmt::info!("name {=[u8]}, MTU {=u32}", ip.to_be_bytes(), mtu),
+        Log::Connected(qpn, ip, peer) => {
+            defmt::info!("QP {=u32}: connected to {=[u8]} QP {=u32}", qpn, ip.to_be_bytes(), peer)
+        }
+        Log::Closed(qpn, reason) => defmt::info!("QP {=u32}: connection over, reason {=u32}", qpn, reason),
+        Log::QpError(qpn, reason) => defmt::warn!("QP {=u32}: error, reason {=u32}", qpn, reason),
+        Log::PeerLost(ip) => defmt::warn!("peer {=[u8]} does not answer", ip.to_be_bytes()),
+        Log::AddressConflict(mac) => {
+            defmt::warn!("another host has our address: MAC {=u32:x} {=u16:x}, first byte last", mac.0, mac.1)
+        }
+        Log::PeerRestarted(ip) => defmt::warn!("peer {=[u8]} has been restarted", ip.to_be_bytes()),
+        Log::Resend(qpn, psn) => defmt::info!("QP {=u32}: time-out, back to PSN {=u32}", qpn, psn),
+        Log::Recall(qpn, n) => defmt::info!("QP {=u32}: {=u32} credits recalled", qpn, n),
+        Log::ListRefused(qpn, why) => defmt::warn!("QP {=u32}: credit list refused, {=u32}", qpn, why),
+    }
+}
+
+/// Writes and sends the lines that wait, as far as the event ring has room.
 #[inline]
 pub fn flush(soc: &mut Soc) {
+    // SAFETY: called from the main loop, never from inside the logger.
+    if unsafe { !(*WAITING.0.get()).is_empty() } {
+        write_lines();
+    }
+    send_written(soc);
+}
+
+/// Sends what is written, as far as the event ring has room; writes nothing, so that it cannot panic.
+#[inline]
+pub fn send_written(soc: &mut Soc) {
     // SAFETY: called from the main loop or the panic handler, never from inside the logger.
     let ring = unsafe { &mut *LOG.0.get() };
     if ring.head != ring.tail || ring.dropped != 0 {

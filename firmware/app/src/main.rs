@@ -118,6 +118,9 @@ fn run(card: &mut Card, hw: &mut Engines) -> ! {
         if !berth_rt::stack_is_sound() {
             panic::stack_overflow();
         }
-        log::flush(&mut hw.soc);
+        // What somebody waits for comes first.
+        if !more {
+            log::flush(&mut hw.soc);
+        }
     }
 }

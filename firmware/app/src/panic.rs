@@ -60,7 +60,7 @@ pub fn stack_overflow() -> ! {
 
 /// Tells the host and sleeps: nothing is pending often enough for the core to burn cycles.
 fn stop(mut soc: Soc, code: u32) -> ! {
-    crate::log::flush(&mut soc);
+    crate::log::send_written(&mut soc);
     regs::set(&soc.regs.fw_code, code);
     regs::set(&soc.regs.status, FW_PANIC);
     loop {
