@@ -88,6 +88,9 @@ fn run(card: &mut Card, hw: &mut Engines) -> ! {
                 let flags = r.rx_flags.read();
                 regs::set(&r.rx_pop, 1);
                 card.rx(now, desc.slot, desc.length, flags, hw);
+                if card.has_news() {
+                    break;
+                }
             }
         }
         if has(PEND_DOORBELL) {

@@ -243,7 +243,7 @@ impl Peer {
         if self.loopback { TX_LOOPBACK } else { 0 }
     }
 
-    /// Sends what there is to send. True when a slot was missing.
+    /// Sends the messages that there are to send. True when a slot was missing.
     pub fn step<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) -> bool {
         if self.ip == 0 {
             return false;
@@ -253,20 +253,6 @@ impl Peer {
                 return self.ask_address(now, sh, hw);
             }
             return false;
-        }
-        if self.ack_due || self.nak_due {
-            let Some(slot) = sh.tx_alloc(hw) else {
-                return true;
-            };
-            let (syndrome, psn) = match self.nak_due {
-                true => (NAK_SEQUENCE, self.expected),
-                false => (ACK, psn_sub(self.expected, 1)),
-            };
-            self.ack_due = false;
-            self.nak_due = false;
-            let frame = headers(&self.template(sh), BTH_ACKNOWLEDGE, false, psn, Some(syndrome << 24), 0);
-            hw.tx_write(slot, 0, &frame.words);
-            hw.tx_send(slot, frame.end, self.flags());
         }
         while self.next != self.tail {
             sh.step();
@@ -284,6 +270,25 @@ impl Peer {
             } else {
                 hw.count(F_CONTROL_RETRANSMITTED, 1);
             }
+        }
+        false
+    }
+
+    /// Acknowledges what has come. True when a slot was missing.
+    pub fn acknowledge_step<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) -> bool {
+        if self.ip != 0 && self.resolved && (self.ack_due || self.nak_due) {
+            let Some(slot) = sh.tx_alloc(hw) else {
+                return true;
+            };
+            let (syndrome, psn) = match self.nak_due {
+                true => (NAK_SEQUENCE, self.expected),
+                false => (ACK, psn_sub(self.expected, 1)),
+            };
+            self.ack_due = false;
+            self.nak_due = false;
+            let frame = headers(&self.template(sh), BTH_ACKNOWLEDGE, false, psn, Some(syndrome << 24), 0);
+            hw.tx_write(slot, 0, &frame.words);
+            hw.tx_send(slot, frame.end, self.flags());
         }
         false
     }

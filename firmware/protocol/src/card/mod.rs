@@ -85,6 +85,11 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         !self.revocation.active && !self.keys.drops() && self.sh.answer_room()
     }
 
+    /// Whether [`Card::poll`] has something to tell the host, which further frames need not delay.
+    pub fn has_news(&self) -> bool {
+        self.sh.event_work != 0 || self.sh.request_work
+    }
+
     /// Position of a QPN.
     pub(crate) fn index(qpn: u32) -> Option<usize> {
         let idx = qpn.wrapping_sub(FIRST_QPN) as usize;

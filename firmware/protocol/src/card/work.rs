@@ -79,16 +79,16 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         let answered = self.sh.flush_answers(hw);
         self.revoke_step(now, hw);
         let drops = self.keys.step(&mut self.sh, hw);
-        if let Some(i) = self.sh.last[0].take(&mut self.sh.peer_work)
-            && let Some(peer) = self.peers.get_mut(i)
-            && peer.step(now, &mut self.sh, hw)
-        {
-            self.sh.peer_blocked |= 1 << i;
-        }
         if let Some(i) = self.sh.last[1].take(&mut self.sh.ctl_work)
             && !self.ctl_step(i)
         {
             self.sh.ctl_blocked |= 1 << i;
+        }
+        // What somebody waits for comes first: messages, then events, then acknowledgements.
+        let peer = self.sh.last[0].take(&mut self.sh.peer_work);
+        let mut starved = false;
+        if let Some(peer) = peer.and_then(|i| self.peers.get_mut(i)) {
+            starved = peer.step(now, &mut self.sh, hw);
         }
         if let Some(i) = self.sh.last[2].take(&mut self.sh.close_work) {
             self.close_step(now, i, hw);
@@ -98,6 +98,11 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             told = self.event_step(hw);
         }
         self.request_step(hw);
+        if let Some((peer, i)) = peer.and_then(|i| self.peers.get_mut(i).zip(Some(i)))
+            && (starved || peer.acknowledge_step(&mut self.sh, hw))
+        {
+            self.sh.peer_blocked |= 1 << i;
+        }
         if !answered || !told || self.sh.request_work {
             // The host's event ring is full, and no event tells when it has room again.
             self.sh.arm(now + EVENT_RETRY, hw);
