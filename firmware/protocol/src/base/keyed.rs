@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A keyed function: without the key, values say nothing about other values.
 
+use super::bound::Bound;
+
 /// A key of 128 bits, low half first.
 pub type Key = [u64; 2];
 
@@ -17,22 +19,35 @@ pub const fn siphash(key: Key, message: [u64; 2]) -> u64 {
         k0 ^ 0x6c79_6765_6e65_7261,
         k1 ^ 0x7465_6462_7974_6573,
     ];
+    // Two rounds for each word, of which the last one has the length, and four more. One loop, so that a round's code is
+    // there once and its state in registers.
     let [first, second] = message;
-    v = absorb(v, first);
-    v = absorb(v, second);
-    // The last block has the length.
-    v = absorb(v, 16 << 56);
+    let words = [first, second, 16 << 56];
+    let mut i = 0;
+    let mut bound = Bound::new(ROUNDS);
+    while i < ROUNDS as usize {
+        bound.step();
+        let word = if i / 2 < words.len() { words[i / 2] } else { 0 };
+        if i % 2 == 0 {
+            v[3] ^= word;
+        }
+        if i == 2 * words.len() {
+            v[2] ^= 0xff;
+        }
+        v = round(v);
+        if i % 2 == 1 {
+            v[0] ^= word;
+        }
+        i += 1;
+    }
     let [a, b, c, d] = v;
-    let [a, b, c, d] = round(round(round(round([a, b, c ^ 0xff, d]))));
     a ^ b ^ c ^ d
 }
 
-const fn absorb([a, b, c, d]: [u64; 4], word: u64) -> [u64; 4] {
-    let [a, b, c, d] = round(round([a, b, c, d ^ word]));
-    [a ^ word, b, c, d]
-}
+/// Rounds of [`siphash`].
+const ROUNDS: u32 = 10;
 
-#[inline(never)]
+#[inline(always)]
 const fn round([mut a, mut b, mut c, mut d]: [u64; 4]) -> [u64; 4] {
     a = a.wrapping_add(b);
     c = c.wrapping_add(d);

@@ -371,9 +371,10 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
 impl Qp {
     /// Chooses epoch and first PSN of a connection.
     fn name(&mut self, sh: &mut Shared) {
-        self.epoch = sh.random();
-        self.lists.epoch = self.epoch;
-        self.sq.psn = sh.random() & PSN_MASK;
+        let [epoch, psn] = sh.random_pair();
+        self.epoch = epoch;
+        self.lists.epoch = epoch;
+        self.sq.psn = psn & PSN_MASK;
     }
 }
 

@@ -158,9 +158,10 @@ impl Peer {
 
     /// Forgets what was said: a new incarnation begins.
     pub fn renew(&mut self, sh: &mut Shared) {
-        self.incarnation = sh.random();
+        let [incarnation, start] = sh.random_pair();
+        self.incarnation = incarnation;
         self.peer_incarnation = 0;
-        self.start = sh.random() & PSN_MASK;
+        self.start = start & PSN_MASK;
         self.una = self.start;
         self.next = self.start;
         self.max = self.start;

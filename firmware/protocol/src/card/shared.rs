@@ -25,6 +25,8 @@ pub struct Shared {
     key: Key,
     /// Numbers drawn with it.
     drawn: u32,
+    /// Two that have been drawn ahead; 0: none.
+    spare: [u32; 2],
     /// QPs with control records to send.
     pub ctl_work: u64,
     /// QPs whose records found no room in their peer's window.
@@ -68,6 +70,7 @@ impl Shared {
             mtu: 0,
             key: [0; 2],
             drawn: 0,
+            spare: [0; 2],
             ctl_work: 0,
             ctl_blocked: 0,
             peer_blocked: 0,
@@ -103,14 +106,30 @@ impl Shared {
 
     /// Mixes `value` into the key.
     pub fn stir(&mut self, value: u64) {
+        self.spare = [0; 2];
         self.key = [siphash(self.key, [value, u64::MAX]), siphash(self.key, [value, u64::MAX - 1])];
     }
 
-    /// A number for PSNs, epochs and incarnations that cannot be guessed from earlier ones. Not 0.
-    pub fn random(&mut self) -> u32 {
+    /// Two numbers for PSNs, epochs and incarnations that cannot be guessed from earlier ones, nor from each other. Not 0.
+    pub fn random_pair(&mut self) -> [u32; 2] {
+        match core::mem::take(&mut self.spare) {
+            [0, 0] => self.draw(),
+            spare => spare,
+        }
+    }
+
+    /// Draws the next two numbers, if that has not been done: for when nobody waits for the core.
+    pub fn draw_ahead(&mut self) {
+        if self.spare == [0, 0] && self.ip != 0 {
+            self.spare = self.draw();
+        }
+    }
+
+    fn draw(&mut self) -> [u32; 2] {
         self.drawn = self.drawn.wrapping_add(1);
         // Never the input of a challenge, because no peer has address 0.
-        (siphash(self.key, [self.drawn as u64, 0]) as u32).max(1)
+        let both = siphash(self.key, [self.drawn as u64, 0]);
+        [both as u32, (both >> 32) as u32].map(|number| number.max(1))
     }
 
     /// The names with which the end with address `ip` that calls itself `from` may begin, as long as our end is `ours`

@@ -107,10 +107,14 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             // The host's event ring is full, and no event tells when it has room again.
             self.sh.arm(now + EVENT_RETRY, hw);
         }
-        let sh = &self.sh;
+        let sh = &mut self.sh;
         let engines = sh.peer_work | sh.ctl_work | sh.close_work;
         // QPs that wait for a slot or for the event ring do not count as work, or the loop would spin.
-        engines != 0 || drops || (answered && told && sh.event_work != 0)
+        let more = engines != 0 || drops || (answered && told && sh.event_work != 0);
+        if !more {
+            sh.draw_ahead();
+        }
+        more
     }
 
     /// Winds up a QP in error, closed or to be destroyed.
