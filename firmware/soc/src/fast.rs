@@ -28,7 +28,7 @@ impl Fast {
     }
 
     /// Writes word `word` (0 to 63) of QP `qpn`'s row (0 to 1023) in half `half` (0 sends, 1 receives).
-    #[inline(never)]
+    #[inline(always)]
     pub fn write(&mut self, half: u32, qpn: u32, word: u32, value: u32) {
         // SAFETY: `cell` stays in the rows. Rows name host memory by bus address or by translation, never the RAM that
         // this program lives in.

@@ -11,8 +11,7 @@ use super::qp::{
     TODO_REQ, TODO_RTU,
 };
 use super::request::{
-    End, REFUSAL_WORDS, REQUEST_FREE, REQUEST_LATE, REQUEST_NEW, REQUEST_OFFERED, REQUEST_OVER, REQUEST_REFUSED,
-    REQUEST_STALE, Request,
+    End, REFUSAL_WORDS, REQUEST_FREE, REQUEST_LATE, REQUEST_NEW, REQUEST_OFFERED, REQUEST_OVER, REQUEST_STALE, Request,
 };
 use super::shared::Shared;
 use crate::base::rule::{self, Rule};
@@ -78,6 +77,9 @@ struct Records {
 }
 
 impl Records {
+    /// Nothing yet.
+    const NONE: Self = Self { words: [0; CONTROL_WORDS + 1], len: 0 };
+
     /// Word `i` of the record at `at`.
     fn word(&self, at: usize, i: usize) -> u32 {
         self.words.get(at + i).copied().unwrap_or(0)
@@ -151,23 +153,27 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         }
     }
 
-    /// The payload of a frame to the control QPN; `None` when it is not of whole words, or too long.
-    fn records<H: Hw>(&mut self, slot: u32, packet: &Packet, hw: &mut H) -> Option<Records> {
+    /// Reads the payload of a frame to the control QPN. False when it is not of whole words, or too long.
+    fn read_records<H: Hw>(&mut self, slot: u32, packet: &Packet, records: &mut Records, hw: &mut H) -> bool {
         let len = packet.len as usize / 4;
         if !packet.len.is_multiple_of(4) || len > CONTROL_WORDS {
-            return None;
+            return false;
         }
+        records.len = len;
+        let Some(words) = records.words.get_mut(..=len) else {
+            return false;
+        };
         // It begins in the middle of a word.
-        let mut records = Records { words: [0; CONTROL_WORDS + 1], len };
-        let words = records.words.get_mut(..=len)?;
         hw.rx_read(slot, packet.start / 4, words);
-        let (last, words) = words.split_last_mut()?;
+        let Some((last, words)) = words.split_last_mut() else {
+            return false;
+        };
         let mut next = core::mem::take(last);
         for word in words.iter_mut().rev() {
             self.sh.step();
             next = core::mem::replace(word, *word >> 16 | next << 16);
         }
-        Some(records)
+        true
     }
 
     /// A credit list has come as a datagram: it counts as a record of the control connection (decision 6).
@@ -179,12 +185,14 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             hw.count(F_NOT_FOR_US, 1);
             return;
         }
-        let records = self.records(slot, packet, hw);
-        let list = peer.zip(records.as_ref()).and_then(|(i, m)| {
+        let mut records = Records::NONE;
+        let whole = self.read_records(slot, packet, &mut records, hw);
+        let m = &records;
+        let list = peer.filter(|_| whole).and_then(|i| {
             let (kind, words, qpn) = m.record(0)?;
-            (kind == REC_LIST && words == m.len).then_some((i, qpn, m))
+            (kind == REC_LIST && words == m.len).then_some((i, qpn))
         });
-        let Some((i, qpn, m)) = list else {
+        let Some((i, qpn)) = list else {
             hw.count(F_CONTROL_BAD, 1);
             return;
         };
@@ -213,10 +221,11 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
 
     /// A control message has come.
     pub(crate) fn rx_control<H: Hw>(&mut self, now: u64, slot: u32, packet: &Packet, hw: &mut H) {
-        let Some(mut message) = self.records(slot, packet, hw) else {
+        let mut message = Records::NONE;
+        if !self.read_records(slot, packet, &mut message, hw) {
             hw.count(F_CONTROL_BAD, 1);
             return;
-        };
+        }
         let len = message.len;
         let [from, to, third] = [0, 1, 2].map(|i| message.words[i]);
         if len < MESSAGE_HEADER || from == 0 || third & 0xff != VERSION || third >> 16 != len as u32 {
@@ -283,8 +292,8 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             answers += matches!(kind, REC_REQ | REC_REP) as usize;
             at += words;
         }
-        let free = self.requests.iter().filter(|r| r.state == REQUEST_FREE).count();
-        if answers > free && !self.peers[i].room_for_answers(answers * REFUSAL_WORDS) {
+        let free = || self.requests.iter().filter(|r| r.state == REQUEST_FREE).count();
+        if answers > 0 && !self.peers[i].room_for_answers(answers * REFUSAL_WORDS) && answers > free() {
             // The peer acknowledges nothing, so there is no room for answers. This message is not acknowledged and
             // comes again.
             hw.count(F_TX_STARVED, 1);
@@ -632,6 +641,9 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         for r in 0..REQUESTS {
             self.sh.step();
             let request = &mut self.requests[r];
+            if matches!(request.state, REQUEST_FREE | REQUEST_OFFERED) {
+                continue;
+            }
             let p = (request.peer as usize).wrapping_sub(1);
             if let REQUEST_NEW | REQUEST_OVER = request.state {
                 if hw.event_space() == 0 {
@@ -658,9 +670,6 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             let Some(peer) = self.peers.get_mut(p) else {
                 continue;
             };
-            if !matches!(request.state, REQUEST_REFUSED | REQUEST_STALE | REQUEST_LATE) {
-                continue;
-            }
             if request.say(|words| peer.append(words)) {
                 request.over();
                 self.sh.peer_work |= 1 << p;

@@ -27,19 +27,19 @@ pub fn headers(template: &Template, opcode: u8, ack_request: bool, psn: u32, ext
 /// slot `slot`.
 #[inline(always)]
 pub fn write_frame<H: Hw>(slot: u32, frame: &Frame, payload: &[u32], sh: &mut Shared, hw: &mut H) {
-    let mut words = [0; HEADER_WORDS + CONTROL_WORDS];
-    words[..HEADER_WORDS].copy_from_slice(&frame.words);
-    let mut at = (frame.start / 4) as usize;
+    let slot = slot % TX_SLOTS;
+    let at = (frame.start / 4) as usize % HEADER_WORDS;
+    hw.tx_write(slot, 0, &frame.words[..at]);
+    // The first word's low half is the headers'.
+    let mut left = frame.words[at] & 0xffff;
+    let mut at = at as u32;
     for word in payload {
         sh.step();
-        if let Some([low, high]) = words.get_mut(at..at + 2) {
-            *low |= word << 16;
-            *high = word >> 16;
-        }
+        hw.tx_write(slot, at, &[left | word << 16]);
+        left = word >> 16;
         at += 1;
     }
-    let end = (at + 1).min(words.len());
-    hw.tx_write(slot % TX_SLOTS, 0, &words[..end]);
+    hw.tx_write(slot, at, &[left]);
 }
 
 /// Messages under way to one peer.
