@@ -5,7 +5,9 @@
 mod pair;
 
 use berth_abi::counters::*;
-use berth_abi::message::{Accept, CmEstablished, CmRequest, Connect, QpDestroy, QpError};
+use berth_abi::message::{
+    Accept, CmClosed, CmEstablished, CmRequest, Connect, CqDestroy, Disconnect, Listen, QpDestroy, QpError,
+};
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_rtl::PcieLimits;
@@ -348,6 +350,68 @@ fn cycles_per_packet() {
         );
     }
     finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+}
+
+/// From the command that asks for a connection to the event at both ends, with applications that answer at once. The first
+/// connection to a peer takes longer: its address is asked for, and both ends say who they are.
+#[test]
+fn connecting_to_a_known_peer_takes_at_most_30_000_cycles() {
+    let image = image();
+    let hosts = (0..2).map(|d| {
+        let mut host = Host::new(HostConfig { seed: 1 + d, ipv4: 0x0a00_0001 + d as u32, ..HostConfig::default() });
+        host.start(&image);
+        host
+    });
+    let mut net = Net::new(hosts.collect());
+    let listen = net.hosts[1].command(Listen { service: SERVICE }.encode());
+    assert_eq!(listen.status, CMD_OK);
+    let look = |net: &mut Net| -> Vec<_> {
+        net.hosts.iter_mut().map(|h| (h.card.cycles(), h.rtl_counter(C_IDLE_CYCLES))).collect()
+    };
+    for round in 0..3 {
+        let mut before = look(&mut net);
+        let mut figure = |net: &mut Net, name: &'static str| {
+            let now = look(net);
+            for (d, (was, is)) in before.iter().zip(&now).enumerate() {
+                let cycles = is.0 - was.0;
+                if cycles > 100 {
+                    println!("round {round}, {name}: card {d} {cycles} cycles, core busy {}", cycles - (is.1 - was.1));
+                }
+            }
+            let cycles = now[0].0 - before[0].0;
+            before = now;
+            cycles
+        };
+        net.hosts[0].create_cq(CQN, UAR, 8);
+        figure(&mut net, "create a CQ");
+        net.hosts[1].create_cq(CQN, UAR, 8);
+        figure(&mut net, "create a CQ");
+        net.hosts[0].create_qp(qp(QP_A));
+        figure(&mut net, "create a QP");
+        net.hosts[1].create_qp(qp(QP_B));
+        figure(&mut net, "create a QP");
+        net.join(0, QP_A, 1, QP_B, SERVICE);
+        let connecting = figure(&mut net, "connect");
+        net.settle(10_000);
+        figure(&mut net, "settle");
+        let disconnect = net.hosts[0].submit(Disconnect { qpn: QP_A }.encode());
+        net.run_until("CMD_CM_DISCONNECT", 10_000_000, |n| n.hosts[0].done(disconnect).is_some());
+        for d in [0, 1] {
+            net.run_until("EV_CM_CLOSED", 10_000_000, |n| n.hosts[d].take_event::<CmClosed>().is_some());
+        }
+        figure(&mut net, "disconnect");
+        for (d, qpn) in [(0, QP_A), (1, QP_B)] {
+            let destroy = net.hosts[d].submit(QpDestroy { qpn }.encode());
+            net.run_until("CMD_QP_DESTROY", 10_000_000, |n| n.hosts[d].done(destroy).is_some());
+            figure(&mut net, "destroy a QP");
+        }
+        for d in [0, 1] {
+            assert_eq!(net.hosts[d].command(CqDestroy { cqn: CQN }.encode()).status, CMD_OK);
+            figure(&mut net, "destroy a CQ");
+        }
+        // The small card's firmware lies in a slower RAM.
+        assert!(round == 0 || cfg!(feature = "small") || connecting <= 30_000, "{connecting} cycles");
+    }
 }
 
 /// Issue "The fast path": page misses go to the host's event ring and come back as commands to RTL.
