@@ -614,7 +614,7 @@ fn qp_13_a_get_of_a_file_that_became_shorter_fails_and_goes_on_when_it_is_whole(
             // Another range is another copy.
             let another = get(env, 8372, &copy, &["--resume", "--len", "50000"])?;
             another.expect(1, &["copy.berth: another copy was interrupted here"])?;
-            env.tell("failed", "")?;
+            env.tell("broken off", "")?;
             env.hear("whole")?;
             let rest = get(env, 8372, &copy, &["--resume"])?;
             rest.expect(0, &["\"bytes\":27232"])?;
@@ -631,7 +631,7 @@ fn qp_13_a_get_of_a_file_that_became_shorter_fails_and_goes_on_when_it_is_whole(
             env.hear("mapped")?;
             File::options().write(true).open(&file)?.set_len(LEFT as u64)?;
             env.tell("shorter", "")?;
-            env.hear("failed")?;
+            env.hear("broken off")?;
             folder.file("file", SIZE, 18)?;
             env.tell("whole", "")?;
             env.hear("done")?;
