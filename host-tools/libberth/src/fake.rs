@@ -266,9 +266,36 @@ mod tests {
     use crate::context::Inner;
     use crate::cq::CompletionQueue;
     use crate::error::{Error, Reason, Result};
+    use crate::mapping::Buffer;
     use crate::process::tests::in_child;
     use crate::qp::{QpConfig, QueuePair, WorkRequest};
-    use crate::region::{Access, FileRegion, ProtectionDomain};
+    use crate::region::{Access, BufferRegion, FileRegion, ProtectionDomain};
+
+    /// Lengths of the regions when a key is bound anew by `what`.
+    fn lengths_when_rebound(card: &Arc<Card>, what: impl FnOnce()) -> Option<Vec<u64>> {
+        let last = Arc::new(Mutex::new(None));
+        let (seen, of) = (Arc::clone(&last), Arc::downgrade(card));
+        card.after(move |request| {
+            let regions = || of.upgrade().map(|card| card.lock().regions.values().map(|a| a.len).collect());
+            if request == ioctl::IOC_REBIND {
+                *seen.lock().unwrap() = regions();
+            }
+        });
+        what();
+        last.lock().unwrap().take()
+    }
+
+    #[test]
+    fn qp_9_a_buffers_key_opens_it_to_read_and_write_and_nothing_when_it_is_freed() {
+        let card = Card::new();
+        let domain = ProtectionDomain::new(&Inner::of_fake(&card)).unwrap();
+        let bound = || card.lock().regions.values().map(|a| (a.va, a.len, a.rights)).collect::<Vec<_>>();
+        let buffer = Buffer::from_slice(b"peers").unwrap();
+        let va = buffer.as_ptr() as u64;
+        let region = BufferRegion::new(&domain, buffer).unwrap();
+        assert_eq!((bound(), region.remote().va), (vec![(va, 5, 3)], va));
+        assert_eq!((lengths_when_rebound(&card, || drop(region)), bound()), (Some(vec![0]), vec![]));
+    }
 
     #[test]
     fn qp_9_a_file_is_registered_as_it_is_mapped_and_its_key_opens_nothing_when_it_is_unmapped() {
@@ -286,17 +313,7 @@ mod tests {
             assert_eq!((bound(), region.len()), (vec![(va, 6, rights)], 6));
             // SAFETY: mapped as long as the region, and nobody writes there.
             assert_eq!(unsafe { std::slice::from_raw_parts(va as *const u8, 6) }, b"served");
-            let last = Arc::new(Mutex::new(None));
-            let (seen, of) = (Arc::clone(&last), Arc::downgrade(&card));
-            card.after(move |request| {
-                let regions =
-                    || of.upgrade().map(|card| card.lock().regions.values().map(|a| a.len).collect::<Vec<_>>());
-                if request == ioctl::IOC_REBIND {
-                    *seen.lock().unwrap() = regions();
-                }
-            });
-            drop(region);
-            assert_eq!((last.lock().unwrap().take(), bound()), (Some(vec![0]), vec![]));
+            assert_eq!((lengths_when_rebound(&card, || drop(region)), bound()), (Some(vec![0]), vec![]));
         }
         File::create(&path).unwrap();
         let empty = FileRegion::read_only(&domain, open()).unwrap();

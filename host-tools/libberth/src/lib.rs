@@ -9,7 +9,8 @@
 //!   call** (QP-1); waiting takes an eventfd.
 //! * [`Listener`], [`Request`] and [`QueuePair::connect`] make connections (QP-17).
 //! * [`ProtectionDomain`] and [`Region`] are memory that peers are given keys for; [`WorkRequest::remote`] writes to a
-//!   peer's, [`WorkRequest::source`] reads from it (QP-3). [`FileRegion`] is a file of which peers have the key.
+//!   peer's, [`WorkRequest::source`] reads from it (QP-3). [`FileRegion`] is a file of which peers have the key,
+//!   [`BufferRegion`] an owned buffer.
 //! * [`Stream`] is a byte stream each way over one queue pair with owned buffers: no `unsafe`.
 //!
 //! ```no_run
@@ -75,7 +76,7 @@ pub use device::{Device, Info, Limits, MacAddr, Net};
 pub use error::{Error, Limit, Reason, Result};
 pub use mapping::{Buffer, FileMap};
 pub use qp::{Mode, QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest};
-pub use region::{Access, FileRegion, ProtectionDomain, Region, Remote};
+pub use region::{Access, BufferRegion, FileRegion, ProtectionDomain, Region, Remote};
 pub use stream::{MAX_SGE_BYTES, Piece, SendBlock, Sent, Stream};
 
 pub use berth_abi::wqe::Sge;

@@ -11,7 +11,7 @@ use berth_abi::rows::recv;
 use crate::context::Inner;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, Result};
-use crate::mapping::FileMap;
+use crate::mapping::{Buffer, FileMap};
 use crate::qp::{QpConfig, QueuePair};
 
 /// What a peer may do with a region, and how often.
@@ -180,6 +180,11 @@ impl Region {
         // SAFETY: no memory.
         unsafe { self.rebind(0, 0, Access::default()) }
     }
+
+    /// As [`Region::unbind`]; answers whether the memory may go. If not, the card may still use it.
+    fn let_go(&self) -> bool {
+        matches!(self.unbind(), Ok(()) | Err(Error::DeviceLost | Error::NotFound { .. }))
+    }
 }
 
 /// A file that peers may use with a key, for which it is mapped and registered: no `unsafe`. Nothing is pinned.
@@ -250,10 +255,45 @@ impl FileRegion {
 
 impl Drop for FileRegion {
     fn drop(&mut self) {
-        match self.region.unbind() {
-            Ok(()) | Err(Error::DeviceLost | Error::NotFound { .. }) => {}
-            // The card may still use it.
-            Err(_) => self.map.take().into_iter().for_each(FileMap::leak),
+        if !self.region.let_go() {
+            self.map.take().into_iter().for_each(FileMap::leak);
+        }
+    }
+}
+
+/// An owned buffer that peers may READ and WRITE with a key: no `unsafe`. Nothing is pinned.
+///
+/// When it has been dropped, no access to it is under way, and none comes.
+#[derive(Debug)]
+pub struct BufferRegion {
+    /// `None` when it is being dropped only.
+    buffer: Option<Buffer>,
+    region: Region,
+}
+
+impl BufferRegion {
+    /// Gives peers the buffer.
+    ///
+    /// # Errors
+    /// As [`ProtectionDomain::register`].
+    pub fn new(domain: &ProtectionDomain, buffer: Buffer) -> Result<Self> {
+        let (va, access) = (buffer.mapping().as_ptr() as u64, Access { read: true, ..Access::WRITE });
+        // SAFETY: the buffer is kept until the region has been unbound, and is handed out to nobody here.
+        let region = unsafe { domain.register(va, buffer.len() as u64, access) }?;
+        Ok(Self { buffer: Some(buffer), region })
+    }
+
+    /// Its first byte, to be told to peers.
+    pub fn remote(&self) -> Remote {
+        let buffer = self.buffer.as_ref().expect("there until it is dropped");
+        Remote { va: buffer.mapping().as_ptr() as u64, key: self.region.key() }
+    }
+}
+
+impl Drop for BufferRegion {
+    fn drop(&mut self) {
+        if !self.region.let_go() {
+            self.buffer.take().into_iter().for_each(Buffer::leak);
         }
     }
 }
