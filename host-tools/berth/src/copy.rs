@@ -5,20 +5,19 @@
 //! Blocks complete in order, so a copy that is interrupted has finished a range from its start on ([`State`]).
 
 use std::collections::VecDeque;
-use std::io::Write;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use libberth::{Buffer, Context, Device, Error, FileMap, Mode, QpConfig, Remote, SendBlock, Status, Stream, Trigger};
+use libberth::{Buffer, Context, Device, Error, FileMap, Remote, SendBlock, Status, Stream};
 use serde_json::json;
 
-use crate::ends::{self, Common, Peer, Progress, name_the_end, next_piece, patiently, pinned};
+use crate::ends::{self, Common, Peer, Progress, SEND_DEPTH, name_the_end, next_piece, patiently, pinned};
 use crate::failure::Failure;
 use crate::file::{Change, Source, Target};
-use crate::offer::{ASK, Offer, Store};
+use crate::offer::{ASK, Offer, RECV_DEPTH, Store};
 use crate::record::{RECORD, Record};
 use crate::resume::{Copy, State, Verb};
 use crate::signals;
@@ -33,19 +32,6 @@ fn block(s: &str) -> Result<usize, String> {
     match size::parse_usize(s)? {
         n if n > 0 && n <= MAX_BLOCK => Ok(n),
         _ => Err("a READ or WRITE has 1 byte to 32 MiB".into()),
-    }
-}
-
-/// The queue pairs of both ends.
-pub fn config(common: &Common) -> QpConfig {
-    QpConfig {
-        mode: Mode::Message,
-        send_depth: 64,
-        recv_depth: 4,
-        trigger: Trigger::First,
-        block: common.block,
-        timeout: common.timeout,
-        ..QpConfig::default()
     }
 }
 
@@ -66,7 +52,7 @@ struct Options {
     #[arg(long, value_parser = block, default_value = "256K")]
     message: usize,
     /// READs or WRITEs under way at a time (1 to 64).
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=i64::from(SEND_DEPTH)))]
     depth: u32,
     /// Keep trying to connect for this many seconds while the peer does not serve yet.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
@@ -275,7 +261,7 @@ impl<'a> Link<'a> {
     fn connect(options: &'a Options, peer: Peer, device: &'a Device) -> Result<Self, Failure> {
         signals::watch();
         let context = options.common.context(device)?;
-        let (stream, accept) = ends::connect(&context, &config(&options.common), peer, options.wait, ASK)?;
+        let (stream, accept) = ends::connect(&context, &options.common.one_sided(RECV_DEPTH), peer, options.wait, ASK)?;
         Ok(Self { options, device, context, stream, offer: Offer::from_bytes(&accept)? })
     }
 
@@ -328,8 +314,7 @@ impl<'a> Link<'a> {
                 wall.elapsed().as_secs_f64()
             )
         };
-        signals::unwatch();
-        writeln!(std::io::stdout(), "{text}").map_err(|e| Failure::File("standard output".into(), e))
+        ends::print(&text)
     }
 
     fn all(&mut self, state: &mut State, end: &mut impl End, as_json: bool) -> Result<(), Failure> {
@@ -425,6 +410,9 @@ mod tests {
     fn block_has_its_limits() {
         assert_eq!(block("256K"), Ok(256 << 10));
         assert!(block("0").is_err() && block("33M").is_err() && block("x").is_err());
-        assert!(64 * MAX_BLOCK as u64 <= u32::MAX.into(), "the library refuses to have 4 GiB under way");
+        assert!(
+            u64::from(SEND_DEPTH) * MAX_BLOCK as u64 <= u32::MAX.into(),
+            "the library refuses to have 4 GiB under way"
+        );
     }
 }

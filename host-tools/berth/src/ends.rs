@@ -8,7 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use libberth::{Buffer, Context, Device, Error, Piece, Pinned, QpConfig, QueuePair, Reason, Status, Stream};
+use libberth::{
+    Buffer, Context, Device, Error, Listener, Mode, Piece, Pinned, QpConfig, QueuePair, Reason, Status, Stream, Trigger,
+};
 
 use crate::failure::Failure;
 use crate::record::{self, RECORD, Record, printable};
@@ -19,6 +21,8 @@ use crate::size;
 const RETRY: Duration = Duration::from_millis(250);
 /// How long an end that has failed waits until the other has heard of it, and how long the other waits for its word.
 pub const LAST_WORD: Duration = Duration::from_secs(5);
+/// Most messages, READs and WRITEs that an end has under way.
+pub const SEND_DEPTH: u32 = 64;
 
 /// `IP:SERVICE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,11 +83,30 @@ impl Common {
         }
         Ok(context)
     }
+
+    /// Queue pairs that also READ and WRITE, and have so many receives at a time.
+    pub fn one_sided(&self, recv_depth: u32) -> QpConfig {
+        QpConfig {
+            mode: Mode::Message,
+            send_depth: SEND_DEPTH,
+            recv_depth,
+            trigger: Trigger::First,
+            block: self.block,
+            timeout: self.timeout,
+            ..QpConfig::default()
+        }
+    }
 }
 
 /// What this process has pinned and had; `None` when the driver is too old to tell.
 pub fn pinned(context: &Context) -> Option<Pinned> {
     context.pinned().inspect_err(|error| tracing::debug!(%error, "pinned bytes not known")).ok()
+}
+
+/// Prints a line on standard output. From now on a pipe without a reader ends the process.
+pub fn print(text: &str) -> Result<(), Failure> {
+    signals::unwatch();
+    writeln!(std::io::stdout(), "{text}").map_err(|e| Failure::File("standard output".into(), e))
 }
 
 /// Shows progress on a terminal.
@@ -177,6 +200,57 @@ pub fn name_the_end(queue_pair: &QueuePair, failure: Failure) -> Failure {
         return Error::Closed { reason, private_data: vec![] }.into();
     }
     failure
+}
+
+/// What `failure` means to an end that serves the other: nothing when the other has closed the connection.
+pub fn or_goodbye(queue_pair: &QueuePair, failure: Failure) -> Result<(), Failure> {
+    match name_the_end(queue_pair, failure) {
+        Failure::Berth(Error::Closed { reason: Reason::PeerClose, .. }) => Ok(()),
+        failure => Err(failure),
+    }
+}
+
+/// A client that was accepted.
+pub struct Client {
+    /// Its card.
+    pub peer: Ipv4Addr,
+    /// The connection, which may not be established yet.
+    pub stream: Stream,
+}
+
+/// Waits for a client whose request says `ask`, and accepts it with a stream of `make`; `offer` is the accept's private
+/// data. Others are turned away.
+pub fn accept(
+    listener: &Listener,
+    ask: &[u8],
+    offer: &[u8],
+    make: impl Fn() -> libberth::Result<Stream>,
+) -> Result<Client, Failure> {
+    loop {
+        let request = patiently(|limit| listener.next(limit))?;
+        let peer = request.peer();
+        // A request that is rejected may have been given up already.
+        if request.private_data() != ask || request.mode() != Mode::Message {
+            note!("berth: {peer} asks for something else than {}: rejected", printable(ask));
+            let _ = request.reject(&[b"not ", ask].concat());
+            continue;
+        }
+        let stream = match make() {
+            Ok(stream) => stream,
+            // Others have to go first.
+            Err(error @ Error::LimitReached { .. }) => {
+                note!("berth: {peer} has to wait: {error}");
+                let _ = request.reject(record::BUSY);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match request.accept(stream.queue_pair(), offer) {
+            Ok(()) => return Ok(Client { peer, stream }),
+            Err(Error::NotFound { .. }) => note!("berth: {peer} has given up before it was accepted"),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Connects, repeatedly for `wait` seconds while the peer does not listen yet; answers the private data of the accept.

@@ -12,8 +12,9 @@ use crate::record::{long, word};
 
 /// Private data of a request for a copy.
 pub const ASK: &[u8] = b"berth one-sided copy v1";
-/// Private data of a reject: the request is not one for a copy of this version.
-pub const FOREIGN: &[u8] = b"not berth one-sided copy v1";
+
+/// Receives of each end of a copy, most of them spare.
+pub const RECV_DEPTH: u32 = 4;
 
 /// Bytes of an [`Offer`]: as many as an accept carries.
 const OFFER: usize = 32;

@@ -2,24 +2,19 @@
 //! `berth serve`: a file that `berth get` and `berth put` read and write by RDMA. This process gives out a key; what
 //! goes over the wire then is the cards' work. It stores in the file what a client says that it has put.
 
-use std::io::Write;
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
 use clap::Args;
-use libberth::{
-    Context, Device, Error, FileRegion, Listener, Mode, ProtectionDomain, QpConfig, Reason, Request, Stream,
-};
+use libberth::{Context, Device, FileRegion, ProtectionDomain, QpConfig, Stream};
 use serde_json::json;
 
-use crate::copy::config;
-use crate::ends::{Common, name_the_end, next_piece, patiently, pinned, say};
+use crate::ends::{self, Client, Common, next_piece, or_goodbye, patiently, pinned, say};
 use crate::failure::Failure;
 use crate::file::Source;
-use crate::offer::{ASK, FOREIGN, Offer, STORE, Store};
-use crate::record::{BUSY, DIGEST, Record};
+use crate::offer::{ASK, Offer, RECV_DEPTH, STORE, Store};
+use crate::record::{DIGEST, Record};
 use crate::signals;
 use crate::size;
 
@@ -58,13 +53,14 @@ impl Serve {
         let region = source.region(&domain, self.write)?;
         let (remote, length) = (region.remote(), source.length());
         let offer = Offer { remote, length, writable: self.write, stamp: source.stamp() };
-        let service = Arc::new(Service { region, domain, context, offer, config: config(&self.common) });
+        let config = self.common.one_sided(RECV_DEPTH);
+        let service = Arc::new(Service { region, domain, context, offer, config });
         let listener = service.context.listen(self.listen)?;
         if !as_json {
             note!("listening to service {}", self.listen);
         }
         loop {
-            let client = service.accept(&listener)?;
+            let client = ends::accept(&listener, ASK, &offer.to_bytes(), || service.stream())?;
             if self.once {
                 drop(listener);
                 return service.serve_last(client, as_json);
@@ -81,12 +77,6 @@ impl Serve {
     }
 }
 
-/// A client that was accepted.
-struct Client {
-    peer: Ipv4Addr,
-    stream: Stream,
-}
-
 /// A file, and what its clients need.
 struct Service {
     region: FileRegion,
@@ -97,34 +87,6 @@ struct Service {
 }
 
 impl Service {
-    /// Waits for a client. Others are turned away.
-    fn accept(&self, listener: &Listener) -> Result<Client, Failure> {
-        loop {
-            let request = patiently(|limit| listener.next(limit))?;
-            let peer = request.peer();
-            if request.private_data() != ASK || request.mode() != Mode::Message {
-                note!("berth: {peer} asks for something else than a copy in this version: rejected");
-                turn_away(request, FOREIGN);
-                continue;
-            }
-            let stream = match self.stream() {
-                Ok(stream) => stream,
-                // Others have to go first.
-                Err(error @ Error::LimitReached { .. }) => {
-                    note!("berth: {peer} has to wait: {error}");
-                    turn_away(request, BUSY);
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            match request.accept(stream.queue_pair(), &self.offer.to_bytes()) {
-                Ok(()) => return Ok(Client { peer, stream }),
-                Err(Error::NotFound { .. }) => note!("berth: {peer} has given up before it was accepted"),
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
     fn stream(&self) -> libberth::Result<Stream> {
         let mut stream = Stream::in_domain(&self.context, &self.domain, &self.config, MESSAGES * STORE)?;
         stream.post_recv(&[STORE; MESSAGES])?;
@@ -139,12 +101,7 @@ impl Service {
         loop {
             match next_piece(stream, |piece| Ok(piece.to_vec())) {
                 Ok(message) => stored += self.store_and_answer(stream, &message)?,
-                Err(failure) => {
-                    return match name_the_end(stream.queue_pair(), failure) {
-                        Failure::Berth(Error::Closed { reason: Reason::PeerClose, .. }) => Ok(stored),
-                        failure => Err(failure),
-                    };
-                }
+                Err(failure) => return or_goodbye(stream.queue_pair(), failure).map(|()| stored),
             }
         }
     }
@@ -185,13 +142,6 @@ impl Service {
         } else {
             format!("served {peer}, which has put {}", size::show(stored))
         };
-        signals::unwatch();
-        writeln!(std::io::stdout(), "{text}").map_err(|e| Failure::File("standard output".into(), e))
+        ends::print(&text)
     }
-}
-
-/// Tells a requester why it is not served.
-fn turn_away(request: Request, why: &[u8]) {
-    // It may have given up already.
-    let _ = request.reject(why);
 }

@@ -6,7 +6,6 @@
 //! name, or as soon as it has failed. A sender whose connection is gone (a send that fails takes it along) says why
 //! with a second request, which the receiver listens for.
 
-use std::io::Write;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -123,8 +122,7 @@ impl<'d> Meter<'d> {
             note!("{text}");
             return Ok(());
         }
-        signals::unwatch();
-        writeln!(std::io::stdout(), "{text}").map_err(|e| Failure::File("standard output".into(), e))
+        ends::print(&text)
     }
 }
 
