@@ -29,7 +29,8 @@ tests! {
           f5_f6_the_receiver_hears_what_became_of_the_senders_file,
           f6_an_interrupted_end_is_told_to_the_other,
           qp_3_ranges_of_a_served_file_are_got_and_put,
-          qp_13_a_get_of_a_file_that_became_shorter_fails_and_goes_on_when_it_is_whole;
+          qp_13_a_get_of_a_file_that_became_shorter_fails_and_goes_on_when_it_is_whole,
+          tool_measures_messages_writes_and_reads;
     One Disruptive: f10_a_reset_is_told_as_one;
 }
 
@@ -595,6 +596,31 @@ fn qp_3_ranges_of_a_served_file_are_got_and_put(env: &Env) -> Res {
         }
     }
     env.meet("copied")
+}
+
+fn tool_measures_messages_writes_and_reads(env: &Env) -> Res {
+    match env.role {
+        Role::A => {
+            let peer = format!("{}:8374", env.peer_ip);
+            let few = ["--size", "0,5000", "--count", "3", "--depth", "2", "--wait", "120"];
+            let figures = run(&[&["--json", "bench", &peer], &few[..]].concat())?;
+            figures.expect(0, &["\"role\":\"bench\"", "\"op\":\"send\"", "\"op\":\"write\"", "\"op\":\"read\""])?;
+            ensure_eq!(figures.out.matches("\"latency_cycles\"").count(), 6);
+            // The other end serves on, and is no receiver of files.
+            let table = run(&["bench", &peer, "--size", "8", "--count", "1"])?;
+            table.expect(0, &["Gbit/s", "1 at a time", "send ", "write ", "read "])?;
+            let folder = Folder::new("bench")?;
+            let file = folder.file("file", 1, 1)?;
+            said(start_send(env.peer_ip, 8374, &file, &[])?)?.expect(4, &["not berth bench v1"])?;
+            env.tell("measured", "")?;
+        }
+        Role::B => {
+            let other = tool(&["bench", "--listen", "8374"]).spawn()?;
+            env.hear("measured")?;
+            stop_serving(other)?;
+        }
+    }
+    env.meet("measured by both")
 }
 
 fn qp_13_a_get_of_a_file_that_became_shorter_fails_and_goes_on_when_it_is_whole(env: &Env) -> Res {

@@ -261,7 +261,8 @@ impl<'a> Link<'a> {
     fn connect(options: &'a Options, peer: Peer, device: &'a Device) -> Result<Self, Failure> {
         signals::watch();
         let context = options.common.context(device)?;
-        let (stream, accept) = ends::connect(&context, &options.common.one_sided(RECV_DEPTH), peer, options.wait, ASK)?;
+        let (stream, accept) =
+            ends::connect(&context, &options.common.one_sided(RECV_DEPTH), RECORD, peer, options.wait, ASK)?;
         Ok(Self { options, device, context, stream, offer: Offer::from_bytes(&accept)? })
     }
 

@@ -254,17 +254,18 @@ pub fn accept(
 }
 
 /// Connects, repeatedly for `wait` seconds while the peer does not listen yet; answers the private data of the accept.
-/// Room for a record is posted before.
+/// Room for a record is posted before; there are `room` bytes for receives.
 pub fn connect(
     context: &Context,
     config: &QpConfig,
+    room: usize,
     to: Peer,
     wait: u64,
     hello: &[u8],
 ) -> Result<(Stream, Vec<u8>), Failure> {
     let deadline = Instant::now().checked_add(Duration::from_secs(wait));
     loop {
-        let mut stream = Stream::new(context, config, RECORD)?;
+        let mut stream = Stream::new(context, config, room)?;
         stream.post_recv(&[RECORD])?;
         stream.queue_pair().start_connect(to.ip, to.service, hello)?;
         let failure = match patiently(|limit| stream.queue_pair().wait_established(limit)) {

@@ -9,6 +9,7 @@ macro_rules! note {
     }};
 }
 
+mod bench;
 mod copy;
 mod device;
 mod ends;
@@ -76,6 +77,8 @@ enum Command {
     Get(copy::Get),
     /// Put a file, or a range of it, into a served one by RDMA WRITE.
     Put(copy::Put),
+    /// Measure messages, RDMA WRITEs and READs between two cards.
+    Bench(bench::Bench),
     /// Show all counters of the card and its driver, of all processes together: once, repeatedly, or as samples in a
     /// file.
     Stat(stat::Stat),
@@ -126,6 +129,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Serve(args) => args.run(open, cli.json),
         Command::Get(args) => args.run(open, cli.json),
         Command::Put(args) => args.run(open, cli.json),
+        Command::Bench(args) => args.run(open, cli.json),
         Command::Stat(args) => args.run(&open()?, cli.json),
         // Decoding a file needs no card.
         Command::Log(args) => args.run(open),
@@ -165,6 +169,8 @@ mod tests {
         assert_eq!(recv.recv_sizes, [3, 7, 22, 44, 65536]);
         assert!(cli.json);
         for good in [
+            vec!["berth", "bench", "--listen", "7", "--once"],
+            vec!["berth", "bench", "192.0.2.2:7", "--op", "send,read", "--size", "8,4K", "--depth", "3"],
             vec!["berth", "serve", "x", "--listen", "7", "--write", "--size", "1M", "--once"],
             vec!["berth", "get", "192.0.2.2:7", "x", "--from", "4K", "--len", "1M", "--resume"],
             vec!["berth", "put", "x", "192.0.2.2:7", "--from", "4K", "--resume", "--message", "1"],
@@ -172,6 +178,14 @@ mod tests {
             assert!(Cli::try_parse_from(&good).is_ok(), "{good:?}");
         }
         for bad in [
+            vec!["berth", "bench"],
+            vec!["berth", "bench", "192.0.2.2:7", "--listen", "7"],
+            vec!["berth", "bench", "192.0.2.2:7", "--size", "2M"],
+            vec!["berth", "bench", "192.0.2.2:7", "--once"],
+            vec!["berth", "bench", "192.0.2.2:7", "--op", "atomic"],
+            vec!["berth", "bench", "192.0.2.2:7", "--count", "0"],
+            vec!["berth", "bench", "192.0.2.2:7", "--depth", "65"],
+            vec!["berth", "bench", "--listen", "7", "--size", "8"],
             vec!["berth", "recv", "--listen", "0", "--out", "x"],
             vec!["berth", "send", "--to", "192.0.2.2", "--file", "x"],
             vec!["berth", "send", "--to", "192.0.2.2:7", "--file", "x", "--block", "5000"],

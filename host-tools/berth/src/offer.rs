@@ -26,7 +26,7 @@ const STORE_MAGIC: &[u8; 8] = b"BSTORE\0\x01";
 /// Beside the length, which is below it.
 const WRITABLE: u64 = 1 << 63;
 
-/// A file that is served.
+/// A file that is served, or memory for measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Its first byte.

@@ -467,7 +467,7 @@ impl Send {
         let context = self.common.context(&device)?;
         let nonce = file::random()?;
         let hello = Hello::File { length: source.length(), nonce };
-        let (stream, _) = ends::connect(&context, &self.config(), self.to, self.wait, &hello.to_bytes())?;
+        let (stream, _) = ends::connect(&context, &self.config(), RECORD, self.to, self.wait, &hello.to_bytes())?;
         let meter = Meter::start(&device)?;
         let bytes = source.length();
         let progress = Progress::new(bytes, as_json);
