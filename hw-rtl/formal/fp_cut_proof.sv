@@ -23,6 +23,7 @@ module fp_cut_proof #(
     input logic [5:0]    elem_idx,
     input logic [15:0]   parsed_elems, done_elems,
     input logic [23:0]   give_n,
+    input logic [31:0]   now,
     input berth_card_pkg::covered_t     covered_data,
     input berth_card_pkg::sent_so_far_t sent_data
 );
@@ -34,7 +35,7 @@ module fp_cut_proof #(
     logic [QW-1:0] credits_q, piece_q;
     logic [7:0]    credits_n;
     berth_card_pkg::piece_t piece_data;
-    berth_fp_cut #(.QPS(QPS)) dut (.clk(clk), .rst(rst),
+    berth_fp_cut #(.QPS(QPS)) dut (.clk(clk), .rst(rst), .now(now),
         .cfg_we(cfg_we), .cfg_q(cfg_q), .cfg(cfg),
         .init_any(init_any), .init_valid(init_valid), .init_q(init_q), .init_ack(init_ack),
         .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .element(element),
@@ -46,7 +47,7 @@ module fp_cut_proof #(
         .sent_we(sent_we), .sent_q(sent_q), .sent_data(sent_data),
         .piece_we(piece_we), .piece_q(piece_q), .piece_data(piece_data));
 
-    localparam RW = 192;
+    localparam RW = 210;
     localparam logic [1:0] IDLE = 2'd0, ROWS = 2'd1, CUT = 2'd2, SCAN = 2'd3;
     (* hierconn *) wire [1:0]    \dut.state_q ;
     (* hierconn *) wire [QW-1:0] \dut.q_q ;

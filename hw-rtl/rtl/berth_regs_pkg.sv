@@ -482,10 +482,15 @@ package berth_regs_pkg;
     localparam logic [31:0] OP_RECV                  = 32'h00000002; // Opcode of a receive, likewise
     localparam logic [31:0] OP_WRITE                 = 32'h00000003; // Opcode of an RDMA WRITE, likewise
     localparam logic [31:0] OP_READ                  = 32'h00000004; // Opcode of an RDMA READ, likewise
+    localparam logic [31:0] OP_NOP                   = 32'h00000005; // Opcode of an element that sends nothing, likewise
+    localparam logic [31:0] OP_DELAY                 = 32'h00000006; // Opcode of an element that holds those behind it for a time, likewise
     localparam logic [31:0] SEND_PUSH                = 32'h00000001; // Flag of a send's element: PUSH
     localparam logic [31:0] SEND_INLINE              = 32'h00000002; // Flag of a send's element: its data stand in it
     localparam logic [31:0] SEND_IMMEDIATE           = 32'h00000004; // Flag of a send's element: an immediate stands in front of the rest
-    localparam logic [31:0] MAX_INLINE               = 32'h00000028; // Most bytes of data in an element
+    localparam logic [31:0] SEND_FENCE               = 32'h00000008; // Flag of a send's element: READs before it are complete before it begins
+    localparam logic [31:0] SEND_UNSIGNALLED         = 32'h00000010; // Flag of a send's element: no completion if it succeeds
+    localparam logic [31:0] MAX_INLINE               = 32'h00000040; // Most bytes of data in an element
+    localparam logic [31:0] SLOT_INLINE              = 32'h00000028; // Most bytes of data in an element that a doorbell brings
     localparam logic [31:0] MAX_SGE                  = 32'h00000007; // Ranges of a queue element
     localparam logic [31:0] WQE_BYTES                = 32'h00000080; // Bytes of a queue element
     localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h0000003b; // RTL counters (see C_*)

@@ -51,7 +51,7 @@ fn malformed(opcode: u8, good: Sge) -> Vec<(&'static str, Wqe)> {
         ("length too short", Wqe { length: base.length - 1, ..base }),
         ("reserved field", reserved),
         ("ranges whose sum is over 32 bits", wraps),
-        ("41 bytes inline", Wqe { flags: SEND_INLINE, num_sge: 0, length: 41, ..base }),
+        ("65 bytes inline", Wqe { flags: SEND_INLINE, num_sge: 0, length: 65, ..base }),
         ("inline with a range", Wqe { flags: SEND_INLINE, length: 40, ..base }),
         ("an immediate in a stream", Wqe { flags: SEND_IMMEDIATE, ..base }),
     ]

@@ -2,7 +2,7 @@
 //! Basic function of the stack: one message, a stream, loopback, gather and scatter, notification.
 
 use berth_abi::{counters as c, status};
-use libberth::{QpConfig, Status, Stream};
+use libberth::{Local, QpConfig, Status, Stream, WorkRequest};
 
 use crate::env::{Env, Role};
 use crate::util::{
@@ -14,7 +14,8 @@ tests! {
     One: device_says_what_it_is, qp_18_loopback_carries_a_message;
     Pair: qp_2_message_reaches_the_other_host, qp_2_gather_and_scatter_with_seven_ranges,
           qp_2_inline_sends_keep_their_place_among_others, inv_2_stream_arrives_once_and_in_order, cr_14_both_ends_send_at_once;
-    One: qp_1_armed_queue_signals_its_eventfd, qp_1_batch_of_posts_with_one_doorbell, qp_1_posting_and_polling_take_no_system_call;
+    One: qp_1_armed_queue_signals_its_eventfd, qp_1_batch_of_posts_with_one_doorbell, qp_1_posting_and_polling_take_no_system_call,
+         qp_5_a_delay_holds_and_what_is_not_signalled_completes_in_silence;
 }
 
 fn device_says_what_it_is(env: &Env) -> Res {
@@ -135,12 +136,12 @@ fn qp_2_gather_and_scatter_with_seven_ranges(env: &Env) -> Res {
     env.meet("done")
 }
 
-/// Sends of 0 to 40 bytes in their elements, and others, in one stream, into buffers of a byte to a page.
+/// Sends of 0 to 64 bytes in their elements, and others, in one stream, into buffers of a byte to a page.
 fn qp_2_inline_sends_keep_their_place_among_others(env: &Env) -> Res {
     const SENDS: usize = 164;
     const PLACE: usize = 4096;
     const PLACES: usize = 32;
-    let lens = (0..SENDS).map(|n| if n % 4 == 3 { 1000 + 37 * n } else { n % 41 });
+    let lens = (0..SENDS).map(|n| if n % 4 == 3 { 1000 + 37 * n } else { n % 65 });
     let total: usize = lens.clone().sum();
     let context = env.context()?;
     let mut conn = Conn::new(&context, &depths(32, PLACES as u32))?;
@@ -272,7 +273,7 @@ fn qp_1_batch_of_posts_with_one_doorbell(env: &Env) -> Res {
     let requests: Vec<_> = sges
         .iter()
         .enumerate()
-        .map(|(n, s)| libberth::WorkRequest { wr_id: n as u64, sges: std::slice::from_ref(s), ..Default::default() })
+        .map(|(n, s)| WorkRequest { wr_id: n as u64, sges: std::slice::from_ref(s), ..Default::default() })
         .collect();
     // SAFETY: `source` lives longer than the connection.
     unsafe { from.qp.post_send(&requests) }?;
@@ -287,6 +288,52 @@ fn qp_1_batch_of_posts_with_one_doorbell(env: &Env) -> Res {
     }
     check(target.bytes(), 8, 0)?;
     Ok(())
+}
+
+/// A completion says it of those before it, too; a DELAY and a NOP are elements as others are.
+fn qp_5_a_delay_holds_and_what_is_not_signalled_completes_in_silence(env: &Env) -> Res {
+    const CYCLES: u64 = 100_000;
+    let source = Mem::pattern(20 * 64, 9)?;
+    let target = Mem::new(20 * 64)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(16, 32), 103)?;
+    let sges: Vec<_> = (0..20).map(|n| target.sge(n * 64, 64)).collect();
+    to.recv(0, &sges)?;
+    for round in 0..4 {
+        let sges: Vec<_> = (0..4).map(|n| source.sge((4 * round + n) * 64, 64)).collect();
+        let request = |n: usize| WorkRequest {
+            wr_id: (4 * round + n) as u64,
+            sges: std::slice::from_ref(&sges[n]),
+            unsignalled: n != 3,
+            ..Default::default()
+        };
+        // SAFETY: `source` lives longer than the connection.
+        unsafe { from.qp.post_send(&[0, 1, 2, 3].map(request)) }?;
+    }
+    for round in 0..4 {
+        ensure_eq!(from.sent(env)?.ok()?.wr_id, 4 * round + 3);
+        ensure_eq!(from.qp.sends_outstanding(), 12 - 4 * round as u32);
+    }
+    let device = env.device()?;
+    let before = device.info()?.cycles;
+    let sge = source.sge(16 * 64, 256);
+    let local =
+        |wr_id, local, unsignalled| WorkRequest { wr_id, local: Some(local), unsignalled, ..Default::default() };
+    let last = WorkRequest { wr_id: 22, sges: std::slice::from_ref(&sge), fence: true, ..Default::default() };
+    let delay = local(21, Local::Delay(CYCLES), false);
+    // SAFETY: as above.
+    unsafe { from.qp.post_send(&[local(20, Local::Nothing, true), delay, last]) }?;
+    for wr_id in [21, 22] {
+        let sent = from.sent(env)?.ok()?;
+        ensure_eq!((sent.wr_id, sent.local, sent.byte_len), (wr_id, wr_id == 21, if wr_id == 21 { 0 } else { 256 }));
+    }
+    let took = device.info()?.cycles - before;
+    ensure!(took >= CYCLES, "{took} cycles");
+    for n in 0..20 {
+        ensure_eq!(to.received(env)?.ok()?.wr_id, n);
+    }
+    ensure_eq!((from.qp.sends_outstanding(), from.sends.poll()?), (0, None));
+    check(target.bytes(), 9, 0)
 }
 
 /// Kills this process with SIGSYS at any system call between `block` and `allow`.

@@ -79,7 +79,8 @@ fn write(
 
 /// Reads the ranges' bytes from the peer's memory; answers the completion.
 fn read(env: &Env, conn: &mut Conn, wr_id: u64, sges: &[Sge], remote: Remote) -> Res<Completion> {
-    let request = WorkRequest { wr_id, sges, source: Some(remote), ..Default::default() };
+    let request =
+        WorkRequest { wr_id, sges, source: Some(remote), fence: wr_id.is_multiple_of(2), ..Default::default() };
     // SAFETY: the memory outlives the connection.
     unsafe { conn.qp.post_send(&[request]) }?;
     let done = conn.sent(env)?;

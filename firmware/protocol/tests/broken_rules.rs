@@ -37,7 +37,7 @@ fn early_list_is_taken() -> bool {
 /// A message that its credit does not hold.
 fn long_message_leaves() -> bool {
     let mut cut: NicCut<2> = NicCut::new(Mode::Message);
-    cut.post(Send { id: 1, len: 9, immediate: None, write: false }).unwrap();
+    cut.post(Send { id: 1, len: 9, ..Send::default() }).unwrap();
     let mut reader: Reader<4, 2> = Reader::new();
     reader.list_begin(0, 1);
     reader.list_push(8);

@@ -17,7 +17,7 @@ fn reader(sizes: &[u32]) -> Reader {
 }
 
 fn send(id: u64, len: u32) -> Send {
-    Send { id, len, immediate: None, write: false }
+    Send { id, len, ..Send::default() }
 }
 
 /// Everything that comes out now.
@@ -101,6 +101,21 @@ fn decision_10_zero_length_in_stream_mode_is_local_and_in_message_mode_uses_a_cr
         assert_eq!(lens(&all(cut, &mut credits)), [0, 0, 0]);
         assert_eq!(credits.count(), 0);
     });
+}
+
+/// A NOP or a DELAY.
+#[test]
+fn qp_5_a_local_element_takes_no_credit() {
+    for mode in [Mode::Stream, Mode::Message] {
+        both!(mode, |cut| {
+            let local = |id, len| Send { local: true, ..send(id, len) };
+            let mut credits = reader(&[]);
+            cut.post(local(1, 0)).unwrap();
+            assert_eq!(cut.post(local(2, 1)), Err(Refused::Length));
+            cut.post(send(3, 8)).unwrap();
+            assert_eq!(all(cut, &mut credits), [Out::Empty(1)]);
+        });
+    }
 }
 
 #[test]
@@ -214,7 +229,8 @@ proptest! {
         for (op, arg, flag) in ops {
             match op {
                 0 => {
-                    let send = Send { id: posted.len() as u64, len: arg, immediate: flag.then_some(arg), write: arg % 3 == 1 };
+                    let (id, immediate) = (posted.len() as u64, flag.then_some(arg));
+                    let send = Send { id, len: arg, immediate, write: arg % 3 == 1, local: false };
                     let result = nic.post(send);
                     // The library has more room, for what it has cut already: keep them alike.
                     if result.is_ok() {

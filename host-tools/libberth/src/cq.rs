@@ -112,6 +112,8 @@ pub struct Completion {
     pub immediate: Option<u32>,
     /// Number of the credit that the piece used (receives).
     pub credit: u32,
+    /// The element sends nothing ([`WorkRequest::local`](crate::WorkRequest::local)).
+    pub local: bool,
     /// The sender asked to push (IW-6).
     pub push: bool,
 }
@@ -119,18 +121,20 @@ pub struct Completion {
 impl Completion {
     fn new(cqe: &Cqe, message: bool) -> Self {
         let carried = (cqe.flags & wqe::CQE_IMMEDIATE != 0).then_some(cqe.remaining);
+        // A WRITE uses a receive only with an immediate, and a send's completion has none.
+        let recv = cqe.opcode == wqe::OP_RECV || (cqe.opcode == wqe::OP_WRITE && carried.is_some());
         Self {
             wr_id: cqe.wr_id,
             qpn: cqe.qpn,
             status: cqe.status.into(),
-            // A WRITE uses a receive only with an immediate, and a send's completion has none.
-            recv: cqe.opcode == wqe::OP_RECV || (cqe.opcode == wqe::OP_WRITE && carried.is_some()),
+            recv,
             write: cqe.opcode == wqe::OP_WRITE,
             read: cqe.opcode == wqe::OP_READ,
             byte_len: cqe.byte_len,
             remaining: carried.filter(|_| !message).unwrap_or(0),
             immediate: carried.filter(|_| message),
-            credit: cqe.credit,
+            credit: if recv { cqe.credit } else { 0 },
+            local: matches!(cqe.opcode, wqe::OP_NOP | wqe::OP_DELAY),
             push: cqe.flags & wqe::CQE_PUSH != 0,
         }
     }
@@ -181,7 +185,7 @@ impl State {
         let qp = self.qps.get(cqe.qpn as usize).and_then(Option::as_ref);
         let completion = qp.and_then(|qp| {
             let completion = Completion::new(&cqe, qp.message);
-            let outstanding = if completion.recv { qp.recv.complete() } else { qp.send.complete() };
+            let outstanding = if completion.recv { qp.recv.complete() } else { qp.send.complete_upto(cqe.credit) };
             outstanding.then_some(completion)
         });
         self.taken.push_back(completion.ok_or(Error::BadCompletion { qpn: cqe.qpn })?);
@@ -460,6 +464,8 @@ mod tests {
     struct Bench {
         cq: CompletionQueue,
         written: u64,
+        /// Sends of each that are complete.
+        sent: std::collections::BTreeMap<u32, u32>,
         _wqes: Vec<wqe::Wqe>,
         queues: Vec<(u32, WorkQueue, Arc<QpProgress>)>,
     }
@@ -494,7 +500,7 @@ mod tests {
                     (qpn, queue, progress)
                 })
                 .collect();
-            Self { cq, written: 0, _wqes: wqes, queues }
+            Self { cq, written: 0, sent: std::collections::BTreeMap::new(), _wqes: wqes, queues }
         }
 
         fn post(&mut self, n: usize, wr_id: u64) {
@@ -507,7 +513,9 @@ mod tests {
             let state = self.cq.inner.state.lock();
             let entries = u64::from(state.ring.entries());
             let phase = if (self.written / entries).is_multiple_of(2) { wqe::PHASE } else { 0 };
-            let cqe = Cqe { wr_id, qpn, opcode: wqe::OP_SEND, phase, ..Cqe::default() };
+            let sent = self.sent.entry(qpn).or_default();
+            *sent += 1;
+            let cqe = Cqe { wr_id, qpn, opcode: wqe::OP_SEND, credit: *sent & 0xffff, phase, ..Cqe::default() };
             let at = (self.written % entries) as usize;
             // SAFETY: inside the mapping, whose reader waits for the lock.
             unsafe { self.cq.inner._mapping.as_ptr().cast::<Cqe>().add(at).write_volatile(cqe) };
@@ -602,6 +610,8 @@ mod tests {
         assert_eq!((sent.recv, sent.write, sent.immediate, sent.byte_len), (false, true, None, cqe.byte_len));
         let read = Completion::new(&Cqe { opcode: wqe::OP_READ, flags: 0, ..cqe }, true);
         assert_eq!((read.recv, read.write, read.read, read.byte_len), (false, false, true, cqe.byte_len));
+        let delay = Completion::new(&Cqe { opcode: wqe::OP_DELAY, flags: 0, ..cqe }, true);
+        assert!(delay.local && !delay.recv && !read.local && delay.credit == 0);
         let bad = Completion::new(&Cqe { status: status::WC_WITHDRAWN, ..cqe }, false);
         assert!(matches!(bad.ok(), Err(Error::Completion { wr_id: 7, status: Status::Withdrawn })));
     }

@@ -158,6 +158,11 @@ pub enum Error {
     /// An RDMA READ with something that only sends have.
     #[error("an RDMA READ has no immediate, no inline data, no push, and writes to no remote memory")]
     NotOfRead,
+    /// An element that sends nothing with something to send, or a DELAY of more than 2^31 units.
+    #[error(
+        "an element that sends nothing has no ranges, no immediate, no inline data, no push and no remote memory, and a delay is shorter than 2^37 cycles"
+    )]
+    NotOfLocal,
     /// An element has more than [`MAX_SGE`](berth_abi::wqe::MAX_SGE) ranges.
     #[error("{got} scatter/gather elements, but a queue element has room for {max}")]
     TooManySges {

@@ -33,6 +33,8 @@ struct State {
     cqs: BTreeMap<u32, Cq>,
     /// Identity of each.
     qps: BTreeMap<u32, u64>,
+    /// Sends of each that are complete.
+    sent: BTreeMap<u32, u32>,
     /// Identity of the protection domain, if there is one.
     domain: Option<u64>,
     /// Regions by identity.
@@ -104,10 +106,13 @@ impl Card {
     /// The card completes a send of a queue pair: whether an armed notification was signalled.
     pub(crate) fn complete(&self, cqn: u32, qpn: u32, wr_id: u64) -> bool {
         let mut state = self.lock();
+        let sent = state.sent.entry(qpn).or_default();
+        *sent += 1;
+        let credit = *sent & 0xffff;
         let cq = state.cqs.get_mut(&cqn).expect("a completion queue");
         let (round, place) = (cq.written / u64::from(cq.entries), cq.written % u64::from(cq.entries));
         let phase = if round.is_multiple_of(2) { wqe::PHASE } else { 0 };
-        let cqe = Cqe { wr_id, qpn, opcode: wqe::OP_SEND, phase, ..Cqe::default() };
+        let cqe = Cqe { wr_id, qpn, opcode: wqe::OP_SEND, credit, phase, ..Cqe::default() };
         let at = STEP * u64::from(cqn) + STEP + place * u64::from(wqe::CQE_BYTES);
         // SAFETY: a place of the queue's memory; the phase is seen last on this processor's order of stores.
         unsafe { self.word(at).cast::<Cqe>().write_volatile(cqe) };
@@ -189,6 +194,7 @@ impl Card {
                 a.offset = STEP * (1 + OBJECTS + u64::from(a.qpn - FIRST_QPN));
                 a.identity = fresh;
                 state.qps.insert(a.qpn, fresh);
+                state.sent.remove(&a.qpn);
             }
             ioctl::IOC_DESTROY_QP => {
                 is(state.qps.get(&handle().value))?;

@@ -6,7 +6,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_abi::wqe::{MAX_INLINE, MAX_SGE, OP_RECV, OP_SEND, SEND_PUSH, SLOT_WORDS, Sge, WQE_BYTES, Wqe};
+use berth_abi::wqe::{
+    DELAY_CYCLES, MAX_INLINE, MAX_MESSAGE, MAX_SGE, OP_DELAY, OP_NOP, OP_RECV, OP_SEND, SEND_FENCE, SEND_PUSH,
+    SEND_UNSIGNALLED, SLOT_WORDS, Sge, WQE_BYTES, Wqe,
+};
 use berth_abi::{host, ioctl, ring as abi_ring};
 
 use crate::context::Inner;
@@ -108,6 +111,36 @@ pub struct WorkRequest<'a> {
     /// fields above but the number and the ranges. It uses no receive, and the peer does not notice. The element then has
     /// room for 6 ranges. What it reads is as it was at some time between this READ and its completion, packet by packet.
     pub source: Option<Remote>,
+    /// Begin when all RDMA READs before it are complete: sends only (what verbs call `IBV_SEND_FENCE`).
+    pub fence: bool,
+    /// No completion if it succeeds: sends only. Its memory and its place are the caller's again with the completion of one
+    /// behind it, so that the last one of a queue's depth must be signalled.
+    pub unsignalled: bool,
+    /// Send nothing; sends only, and with none of the fields above but the number, `fence` and `unsignalled`.
+    pub local: Option<Local>,
+}
+
+/// What an element does that sends nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// Nothing: it completes when those before it are complete (NOP).
+    Nothing,
+    /// Holds what is behind it for so many cycles of the card, of which the card rounds to 64, from when all before it has
+    /// left for the first time (QP-5). So a process meters its own flow.
+    Delay(u64),
+}
+
+impl Local {
+    /// Its opcode and length; `None` if it is too long.
+    fn element(self) -> Option<(u8, u32)> {
+        match self {
+            Self::Nothing => Some((OP_NOP, 0)),
+            Self::Delay(cycles) => {
+                let time = cycles.div_ceil(DELAY_CYCLES.into());
+                u32::try_from(time).ok().filter(|time| *time <= MAX_MESSAGE).map(|time| (OP_DELAY, time))
+            }
+        }
+    }
 }
 
 /// State of a queue pair's connection.
@@ -337,7 +370,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::QueueFull`], [`Error::TooMuchOutstanding`], [`Error::TooManySges`], [`Error::MessageTooLong`],
     /// [`Error::InlineTooLong`], [`Error::ImmediateInStream`], [`Error::RemoteInStream`], [`Error::NotOfRead`],
-    /// [`Error::NotPermitted`] in another process.
+    /// [`Error::NotOfLocal`], [`Error::NotPermitted`] in another process.
     pub unsafe fn post_send(&mut self, requests: &[WorkRequest<'_>]) -> Result<()> {
         self.context.check_memory("post a send")?;
         if !self.progress.message && requests.iter().any(|r| r.immediate.is_some()) {
@@ -544,6 +577,10 @@ unsafe fn post(
         if sends && r.source.is_some() && (r.immediate.is_some() || r.inline || r.push || r.remote.is_some()) {
             return Err(Error::NotOfRead);
         }
+        if let Some(local) = r.local.filter(|_| sends) {
+            let more = line || r.inline || r.push || !r.sges.is_empty();
+            local.element().filter(|_| !more).ok_or(Error::NotOfLocal)?;
+        }
         if sends && line && !r.inline && r.sges.len() > max {
             return Err(Error::TooManySges { got: r.sges.len(), max });
         }
@@ -555,9 +592,13 @@ unsafe fn post(
     queue.check(progress, requests.len(), bytes)?;
     let mut slot = None;
     for r in requests {
-        let flags = if r.push && sends { SEND_PUSH } else { 0 };
+        let flags = [(r.push, SEND_PUSH), (r.fence, SEND_FENCE), (r.unsignalled, SEND_UNSIGNALLED)];
+        let flags = flags.iter().filter(|flag| flag.0 && sends).map(|flag| flag.1).sum();
         let mut wqe = element(opcode, flags, r.wr_id, r.sges)?;
         slot = None;
+        if let Some(local) = r.local.filter(|_| sends) {
+            (wqe.opcode, wqe.length) = local.element().expect("checked above");
+        }
         if r.inline && sends {
             let mut data = [0; MAX_INLINE];
             // SAFETY: as our caller's.
@@ -620,7 +661,9 @@ fn check_queues(q: &ioctl::CreateQp, config: &QpConfig) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_abi::wqe::{OP_READ, OP_WRITE, SEND_IMMEDIATE};
+    use berth_abi::wqe::{
+        OP_DELAY, OP_NOP, OP_READ, OP_WRITE, SEND_FENCE, SEND_IMMEDIATE, SEND_UNSIGNALLED, SLOT_INLINE,
+    };
 
     #[test]
     fn answer_with_overlapping_or_short_queues_is_refused() {
@@ -662,15 +705,16 @@ mod tests {
             let wr_id = 0x0102_0304_0506_0708;
             let request = WorkRequest { wr_id, sges: &sges, push: true, inline: true, ..Default::default() };
             // SAFETY: the ranges are live.
-            let slot = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap().unwrap();
+            let slot = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap();
             let sent = data.clone();
             // The memory is the caller's again.
             data.fill(0);
             let wqe = memory[len % 8];
-            let words: Vec<u8> = slot.iter().flat_map(|w| w.to_le_bytes()).collect();
+            let words: Vec<u8> = slot.iter().flatten().flat_map(|w| w.to_le_bytes()).collect();
             // SAFETY: an element is 128 bytes without padding.
             let bytes = unsafe { std::slice::from_raw_parts((&raw const wqe).cast::<u8>(), WQE_BYTES as usize) };
-            assert_eq!(words, bytes[..56], "the slot is the element's start");
+            assert!(slot.is_none_or(|_| words == bytes[..56]), "the slot is the element's start");
+            assert_eq!(slot.is_some(), len <= SLOT_INLINE);
             assert_eq!((bytes[0], bytes[1], wqe.num_sge, wqe.length), (OP_SEND, 3, 0, len as u32));
             assert_eq!(wqe.wr_id, 0x0102_0304_0506_0708);
             assert_eq!(bytes[16..16 + len], sent);
@@ -682,7 +726,7 @@ mod tests {
     fn an_immediate_stands_before_the_data_and_goes_with_the_doorbell_if_that_has_room() {
         let (memory, mut queue, progress, _) = sender();
         let data = [7; MAX_INLINE];
-        for (len, fits) in [(0, true), (24, true), (25, false), (MAX_INLINE, false)] {
+        for (len, fits) in [(0, true), (24, true), (25, false), (40, false), (MAX_INLINE, false)] {
             let sges = [range(&data[..len])];
             let request = WorkRequest { sges: &sges, inline: true, immediate: Some(0x1234_5678), ..Default::default() };
             let at = queue.producer() as usize;
@@ -735,6 +779,39 @@ mod tests {
     }
 
     #[test]
+    fn qp_5_an_element_that_sends_nothing_has_nothing_to_send() {
+        let (memory, mut queue, progress, _) = sender();
+        let local = |local| WorkRequest { wr_id: 3, local: Some(local), ..Default::default() };
+        for (request, wanted) in [
+            (local(Local::Nothing), (OP_NOP, 0, 0)),
+            (local(Local::Delay(0)), (OP_DELAY, 0, 0)),
+            (WorkRequest { fence: true, ..local(Local::Delay(65)) }, (OP_DELAY, SEND_FENCE, 2)),
+            (WorkRequest { unsignalled: true, ..local(Local::Delay(64 << 20)) }, (OP_DELAY, SEND_UNSIGNALLED, 1 << 20)),
+        ] {
+            let at = queue.producer() as usize;
+            // SAFETY: there are no ranges.
+            unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap();
+            assert_eq!((memory[at].opcode, memory[at].flags, memory[at].length), wanted);
+        }
+        assert_eq!(queue.bytes(), 0, "no time is counted as bytes");
+        let (data, somewhere) = ([0; 4], Some(Remote { va: 0, key: 1 }));
+        let sges = [range(&data)];
+        let nothing = local(Local::Nothing);
+        for request in [
+            WorkRequest { sges: &sges, ..nothing },
+            WorkRequest { immediate: Some(1), ..nothing },
+            WorkRequest { inline: true, ..nothing },
+            WorkRequest { push: true, ..nothing },
+            WorkRequest { remote: somewhere, ..nothing },
+            WorkRequest { source: somewhere, ..nothing },
+            local(Local::Delay(1 << 37)),
+        ] {
+            // SAFETY: the range is live.
+            assert!(matches!(unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }, Err(Error::NotOfLocal)));
+        }
+    }
+
+    #[test]
     fn qp_3_a_read_names_the_peers_memory_and_has_nothing_of_a_send() {
         let (memory, mut queue, progress, _) = sender();
         let data = [0; 64];
@@ -769,7 +846,7 @@ mod tests {
         let requests = [&few, &many].map(|sges| WorkRequest { wr_id: 1, sges, inline: true, ..Default::default() });
         // SAFETY: the ranges are live.
         let refused = unsafe { post(&mut queue, &progress, OP_SEND, &requests) };
-        assert!(matches!(refused, Err(Error::InlineTooLong { got: 41, max: MAX_INLINE })));
+        assert!(matches!(refused, Err(Error::InlineTooLong { got: 65, max: MAX_INLINE })));
         assert_eq!(queue.producer(), 0);
         // A receive has no data, so the flag has no meaning. SAFETY: as above.
         assert_eq!(unsafe { post(&mut queue, &progress, OP_RECV, &requests) }.unwrap(), None);

@@ -94,6 +94,13 @@ impl Progress {
         self.completed.store(index + 1, Ordering::Release);
         true
     }
+
+    /// Likewise of all up to the element that is number `count`, modulo 2^16: those before it complete in silence. False if
+    /// none is outstanding that has this number.
+    pub(crate) fn complete_upto(&self, count: u32) -> bool {
+        let more = (count as u16).wrapping_sub(self.completed.load(Ordering::Relaxed) as u16);
+        more != 0 && u32::from(more) <= self.outstanding() && (0..more).all(|_| self.complete())
+    }
 }
 
 /// The ranges of an element, their number and their sum checked.
@@ -172,9 +179,9 @@ impl WorkQueue {
         let place = (self.producer as usize) & (self.depth as usize - 1);
         // SAFETY: the place is inside the queue, and the card does not read it before the doorbell.
         unsafe { self.base.add(place).write_volatile(*element) };
-        progress.place(self.producer).store(element.length, Ordering::Relaxed);
+        progress.place(self.producer).store(element.bytes(), Ordering::Relaxed);
         self.producer += 1;
-        self.bytes += u64::from(element.length);
+        self.bytes += u64::from(element.bytes());
         progress.posted.store(self.producer, Ordering::Release);
     }
 
@@ -361,6 +368,20 @@ mod tests {
         queue.write(&progress, &element(wqe::OP_RECV, 0, 0, &[]).unwrap());
         assert!(progress.complete());
         assert!(!progress.complete());
+    }
+
+    #[test]
+    fn a_completion_is_that_of_the_silent_ones_before_it() {
+        let (_memory, mut queue, progress) = queue(4);
+        // The number has 16 bits.
+        for n in (3..70_000u32).step_by(3) {
+            for _ in 0..3 {
+                queue.write(&progress, &element(wqe::OP_SEND, 0, 0, &[]).unwrap());
+            }
+            assert!(!progress.complete_upto(n - 3) && !progress.complete_upto(n + 1));
+            assert!(progress.complete_upto(n & 0xffff) && !progress.complete_upto(n & 0xffff));
+            assert_eq!(progress.outstanding(), 0);
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use berth_abi::rows::event::{EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT};
 use berth_abi::rows::{self, HALF_RECEIVES, HALF_SENDS, ROW_CLOCK, recv, send};
 use berth_abi::status::WC_OK;
 use berth_abi::wqe::{
-    CQE_BYTES, Cqe, MAX_INLINE, OP_READ, OP_RECV, OP_SEND, OP_WRITE, PHASE, SEND_INLINE, Sge, WQE_BYTES, Wqe,
+    CQE_BYTES, Cqe, OP_READ, OP_RECV, OP_SEND, OP_WRITE, PHASE, SEND_INLINE, SLOT_INLINE, Sge, WQE_BYTES, Wqe,
 };
 use berth_protocol::card::limits::{FAST_READS, TIMEOUT};
 use berth_protocol::memory::keys::{Binding, Keys, READ, WRITE};
@@ -41,7 +41,7 @@ const AHEAD: u32 = 28;
 /// Cycles after which a list without its proof is told again, on a wire that loses nothing.
 const REPEAT: u64 = 64_000;
 /// Bytes that an element of the doorbell has room for.
-pub const INLINE_BYTES: usize = MAX_INLINE;
+pub const INLINE_BYTES: usize = SLOT_INLINE;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -356,6 +356,79 @@ fn decision_10_a_send_of_no_bytes_and_a_malformed_one_complete_without_a_credit(
     }
 }
 
+/// A NOP needs no credit in either mode, as a send of no bytes does in message mode.
+#[test]
+fn qp_2_a_nop_completes_without_a_credit() {
+    for (width, mode) in widths().into_iter().flat_map(|width| [Mode::Stream, Mode::Message].map(|mode| (width, mode)))
+    {
+        let mut rig = one(width, mode, &[]);
+        rig.post(5, Elem { nothing: true, ..Elem::default() });
+        rig.rest();
+        post(&mut rig, &[3]);
+        assert_eq!((pieces(&rig), rig.counts.held), (vec![(Kind::Empty, 0)], 1));
+    }
+}
+
+/// An element with a fence is begun when the READs before it are complete; what is before the last of them does not matter.
+#[test]
+fn qp_3_a_fence_waits_for_reads() {
+    for width in widths() {
+        let mut rig = one(width, Mode::Message, &[(0, &[10; 8])]);
+        let fenced = |elem| Elem { fence: true, ..elem };
+        for elem in [fenced(Elem::of(1)), Elem::read(100), Elem::of(2), fenced(Elem::of(3)), Elem::of(4)] {
+            rig.post(5, elem);
+        }
+        rig.rest();
+        assert_eq!(pieces(&rig).len(), 3, "one with a fence and nothing before it goes");
+        rig.complete(5, 1);
+        rig.rest();
+        assert_eq!((pieces(&rig).len(), rig.counts.held), (3, 0));
+        rig.complete(5, 2);
+        rig.rest();
+        assert_eq!(pieces(&rig)[3..], [(Kind::Data, 3), (Kind::Data, 4)]);
+        // A malformed READ is none.
+        rig.post(5, Elem { bad: true, ..Elem::read(1) });
+        rig.post(5, fenced(Elem::of(5)));
+        rig.rest();
+        assert_eq!(pieces(&rig)[5..], [(Kind::Bad, 0), (Kind::Data, 5)]);
+    }
+}
+
+/// A DELAY begins when all before it has been sent, and what is behind it is cut when it is over; other QPs do not wait.
+#[test]
+fn qp_5_a_delay_holds_what_is_behind_it() {
+    for (width, time) in widths().into_iter().flat_map(|width| [0, 1, 2, 100].map(|time| (width, time))) {
+        let mut rig = one(width, Mode::Stream, &[(0, &[100; 8])]);
+        rig.start(6, Mode::Stream);
+        rig.list(6, 0, &[100; 60]);
+        rig.rest();
+        for elem in [Elem::of(1), Elem::delay(time), Elem::of(2)] {
+            rig.post(5, elem);
+        }
+        (0..1000).for_each(|_| rig.step());
+        assert_eq!(pieces(&rig), [(Kind::Data, 1)], "it is not sent");
+        let sent = rig.cycle;
+        rig.send(5, 1);
+        rig.cover(5, 1);
+        while rig.qps[&5].done() < 3 {
+            if rig.qps[&6].elems() < 40 && rig.rng.chance(0.1) {
+                rig.post(6, Elem::of(1));
+            }
+            rig.step();
+            assert!(rig.cycle < sent + 64 * u64::from(time) + 400);
+        }
+        let at = |elem| rig.pieces.iter().find(|piece| (piece.q, piece.elem) == (5, elem)).expect("a piece").at - sent;
+        assert!(at(1) + 64 >= 64 * u64::from(time) && at(2) - at(1) < 20, "{} of {time}, {}", at(1), at(2));
+        assert!(time < 100 || rig.qps[&6].done() > 10, "the other QP waits");
+        // The next one begins anew.
+        rig.send(5, 3);
+        rig.cover(5, 3);
+        [Elem::delay(3), Elem::of(3)].into_iter().for_each(|elem| rig.post(5, elem));
+        (0..1000).for_each(|_| rig.step());
+        assert_eq!(rig.qps[&5].done(), 5);
+    }
+}
+
 /// CR-3: "With no credit the sender holds the data." It is counted each time that it is looked at: when the element comes,
 /// and when what came has brought no credit. No piece waits for the size of a credit that is there.
 #[test]
@@ -684,7 +757,19 @@ fn whatever_comes(width: u32, draw: &mut Rng) {
                     _ => draw.below(8000),
                 });
                 let imm = message && draw.chance(0.3);
-                rig.post(q, Elem { len, bad, push, inline, ctxs: draw.below(512) as u16, write, imm });
+                let ctxs = draw.below(512) as u16;
+                let elem =
+                    Elem { len, bad, push, inline, ctxs, write, imm, fence: draw.chance(0.1), ..Elem::default() };
+                let local = Elem { len: 0, write: None, imm: false, ..elem };
+                rig.post(
+                    q,
+                    match draw.below(20) {
+                        0 => Elem { nothing: true, ..local },
+                        1 => Elem { delay: Some(draw.below(8) as u32), ..local },
+                        2..6 if message => Elem { read: true, write: None, imm: false, ..elem },
+                        _ => elem,
+                    },
+                );
             }
             5..13 => {
                 let qp = &rig.qps[&q];

@@ -164,6 +164,7 @@ fn qp_3_an_immediate_goes_with_the_last_packet_of_a_message() {
         Element::inline(24),
         Element::inline(25),
         Element::inline(40),
+        Element::inline(64),
         Element { sges: list(2), push: true, ..Element::default() },
         Element { sges: list(6), ..Element::default() },
     ];
@@ -172,7 +173,7 @@ fn qp_3_an_immediate_goes_with_the_last_packet_of_a_message() {
             for selective in [false, true] {
                 let mut bench = Bench::new(width, Setup { loss: 0.2, ..Setup::default() }, 7);
                 bench.connect(5, Settings { message: true, selective, timeout: 300, ..Settings::default() });
-                bench.credits(5, &[8192; 16]);
+                bench.credits(5, &[8192; 18]);
                 for (element, n) in kinds.iter().zip(0..) {
                     let element = Element { immediate: Some(0x8000_0001 + n), ..element.clone() };
                     bench.post(5, &[element], doorbell);
@@ -180,7 +181,7 @@ fn qp_3_an_immediate_goes_with_the_last_packet_of_a_message() {
                     bench.post(5, &[kinds[n as usize].clone()], doorbell);
                 }
                 bench.finish(400_000);
-                assert_eq!(bench.statuses(5), [WC_OK; 16]);
+                assert_eq!(bench.statuses(5), [WC_OK; 18]);
             }
         }
     }
@@ -198,6 +199,7 @@ fn qp_3_a_write_says_where_it_goes() {
         Element::inline(0),
         Element::inline(23),
         Element::inline(40),
+        Element::inline(64),
         Element { sges: list(1), push: true, ..Element::default() },
         Element { sges: list(6), ..Element::default() },
     ];
@@ -205,7 +207,7 @@ fn qp_3_a_write_says_where_it_goes() {
         for (doorbell, selective) in [(false, false), (false, true), (true, false), (true, true)] {
             let mut bench = Bench::new(width, Setup { loss: 0.2, ..Setup::default() }, 7);
             bench.connect(5, Settings { message: true, selective, timeout: 300, ..Settings::default() });
-            bench.credits(5, &[1, 0, 5, 9, 1, 1, 1, 1]);
+            bench.credits(5, &[1, 0, 5, 9, 1, 1, 1, 1, 1]);
             for (element, n) in kinds.iter().zip(1..) {
                 for immediate in [None, Some(0x8000_0001 + n)] {
                     let remote = Some((u64::MAX - 0x10_0000 * u64::from(n), 0xabcd_ef00 ^ n));
@@ -214,7 +216,7 @@ fn qp_3_a_write_says_where_it_goes() {
                 }
             }
             bench.finish(400_000);
-            assert_eq!(bench.statuses(5), [WC_OK; 16]);
+            assert_eq!(bench.statuses(5), [WC_OK; 18]);
         }
     }
 }
@@ -240,7 +242,8 @@ fn qp_3_a_write_waits_until_those_that_it_overlaps_are_acknowledged() {
     }
 }
 
-/// An immediate, a WRITE or a READ in a stream, a WRITE or a READ to a peer that takes none; something where nothing may stand.
+/// An immediate, a WRITE or a READ in a stream, a WRITE or a READ to a peer that takes none; something where nothing may stand;
+/// what sends nothing, with something to send.
 #[test]
 fn qp_3_what_stands_in_front_of_the_data_is_checked() {
     let plain = || Element::plain(0x1000, 10);
@@ -248,6 +251,8 @@ fn qp_3_what_stands_in_front_of_the_data_is_checked() {
     let write = || Element { remote: Some((1, 2)), ..plain() };
     let (stream, message) = (Settings::default(), Settings { message: true, ..Settings::default() });
     let read = || Element { source: Some((1, 2)), ..plain() };
+    let nop = || Element { nothing: true, ..Element::default() };
+    let delay = || Element { delay: Some(1), ..Element::default() };
     let alone = Settings { remote: false, ..message.clone() };
     let unread = Settings { reads: 0, ..message.clone() };
     let foreign = Settings { selective: false, ..message.clone() };
@@ -259,7 +264,7 @@ fn qp_3_what_stands_in_front_of_the_data_is_checked() {
         (&message, write(), (3, 1 << 32)),
         (&message, immediate(), (3, 1)),
         (&message, immediate(), (2, 1 << 63)),
-        (&message, write(), (0, 1 << 11)),
+        (&message, write(), (0, 1 << 13)),
         (&message, write(), (0, 6 << 16)),
         (&stream, read(), (0, 0)),
         (&alone, read(), (0, 0)),
@@ -270,6 +275,12 @@ fn qp_3_what_stands_in_front_of_the_data_is_checked() {
         (&message, read(), (0, u64::from(SEND_PUSH) << 8)),
         (&message, read(), (0, u64::from(SEND_INLINE) << 8)),
         (&message, read(), (0, u64::from(SEND_IMMEDIATE) << 8)),
+        (&stream, nop(), (0, 1 << 32)),
+        (&message, nop(), (0, 1 << 16)),
+        (&stream, nop(), (0, u64::from(SEND_PUSH) << 8)),
+        (&message, delay(), (0, u64::from(SEND_INLINE) << 8)),
+        (&message, delay(), (0, u64::from(SEND_IMMEDIATE) << 8)),
+        (&stream, delay(), (0, 1 << 63)),
     ];
     for width in widths() {
         for (settings, element, (at, bits)) in &cases {
@@ -292,6 +303,70 @@ fn qp_3_what_stands_in_front_of_the_data_is_checked() {
 /// A READ of so many bytes into memory at `va`.
 fn read(va: u64, len: u32) -> Element {
     Element { source: Some((0x7_0000_0123, 0xabcd_ef00)), ..Element::plain(va, len) }
+}
+
+/// A fence lets READs before it complete first; without one the SEND overtakes the answer.
+#[test]
+fn qp_3_a_fence_waits_until_reads_are_answered() {
+    for (width, fence) in widths().into_iter().flat_map(|width| [false, true].map(|fence| (width, fence))) {
+        let mut bench = Bench::new(width, Setup::default(), 7);
+        bench.connect(7, Settings { message: true, log2_mtu: 8, ..Settings::default() });
+        bench.silent(7);
+        bench.credits(7, &[100; 3]);
+        bench.post(7, &[read(0x1000, 500), Element { fence, ..Element::plain(0, 100) }, Element::plain(0, 50)], false);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench), if fence { &[0, 1][..] } else { &[0, 1, 2, 3] });
+        for psn in [0, 1] {
+            let bytes = bench.bytes_for(7, psn);
+            bench.answer_read(7, psn, &bytes);
+        }
+        quiet(&mut bench);
+        assert_eq!(psns(&bench), [0, 1, 2, 3]);
+        bench.answer(7, 3, 0x1f, None);
+        bench.finish(3_000);
+        assert_eq!(bench.statuses(7), [WC_OK; 3]);
+    }
+}
+
+/// A NOP completes in its turn, and so does a DELAY (QP-5), which holds what is behind it.
+#[test]
+fn qp_5_a_delay_holds_packets_and_a_nop_holds_nothing() {
+    const TIME: u32 = 100;
+    for (width, message) in widths().into_iter().flat_map(|width| [false, true].map(|message| (width, message))) {
+        let mut bench = Bench::new(width, Setup::default(), 7);
+        bench.connect(7, Settings { message, ..Settings::default() });
+        bench.credits(7, &[100; 4]);
+        let (nop, delay) =
+            (Element { nothing: true, ..Element::default() }, Element { delay: Some(TIME), ..Element::default() });
+        let send = || Element::plain(0, 100);
+        bench.post(7, &[nop.clone(), send(), nop.clone(), send(), delay, send(), nop, send()], false);
+        bench.finish(20_000);
+        assert_eq!(bench.statuses(7), [WC_OK; 8]);
+        let at: Vec<_> = bench.frames_of(7).iter().map(|frame| frame.at).collect();
+        let held = at[2] - at[1];
+        assert!(at[1] - at[0] < 300 && at[3] - at[2] < 300, "{at:?}");
+        assert!((64 * u64::from(TIME) - 400..64 * u64::from(TIME) + 900).contains(&held), "{held} clocks");
+        assert_eq!(bench.held(7), NOTHING);
+    }
+}
+
+/// An element that is not signalled has a completion only if it fails.
+#[test]
+fn qp_2_an_element_that_is_not_signalled_completes_in_silence() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 7);
+        bench.connect(7, Settings { message: true, ..Settings::default() });
+        bench.credits(7, &[100; 8]);
+        let quiet = |len| Element { quiet: true, ..Element::plain(0, len) };
+        bench.post(
+            7,
+            &[quiet(100), quiet(5), Element::plain(0, 10), quiet(101), quiet(3), Element::plain(0, 1)],
+            false,
+        );
+        bench.finish(20_000);
+        let wanted = [WC_OK, WC_OK, WC_OK, WC_TOO_LONG, WC_OK, WC_OK];
+        assert_eq!((bench.statuses(7), bench.held(7)), (wanted.to_vec(), NOTHING));
+    }
 }
 
 /// Each packet asks for one of the answer, and each part of the answer goes where the list says, whatever becomes of packets
@@ -1408,6 +1483,7 @@ fn qp_3_answers_are_framed_for_the_receivers_half() {
                 if rng.chance(0.7) {
                     let elements: Vec<_> = (0..20).map(|_| random_element(&mut rng, false, false)).collect();
                     bench.post(q, &elements, false);
+                    bench.post(q, &[Element::plain(0, 1)], false);
                 }
             }
             bench.check_own_answers(&mut rng, &qs, 150);

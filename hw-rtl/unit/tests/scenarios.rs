@@ -300,8 +300,10 @@ fn both_ends(rng: &mut Rng, world: pair::World, remote: &Remote) {
     pair.until(3_000_000, "the end", |pair| {
         for (end, q, message, sends) in &mut left {
             if *sends > 0 && rng.chance(0.02) {
-                let group: Vec<Element> =
+                let mut group: Vec<Element> =
                     (0..rng.between(1, 4)).map(|_| pair.random_element(*end, *q, *message)).collect();
+                // Something says that all is over.
+                group.last_mut().expect("one").quiet = false;
                 pair.send(*end, *q, &group, rng.chance(0.5));
                 *sends -= 1;
             }

@@ -17,9 +17,17 @@ pub const OP_RECV: u8 = 2;
 /// `Wqe::opcode`: RDMA WRITE (QP-3), message mode only. Where it goes stands in front of SGEs and data, as
 /// `Wqe::with_remote` puts it.
 pub const OP_WRITE: u8 = 3;
-/// `Wqe::opcode`: RDMA READ (QP-3), message mode only, without flags. The SGEs are where the answer goes; where it is read
-/// stands in front of them, as `Wqe::with_source` puts it.
+/// `Wqe::opcode`: RDMA READ (QP-3), message mode only, with no flags but `SEND_FENCE` and `SEND_UNSIGNALLED`. The SGEs are
+/// where the answer goes; where it is read stands in front of them, as `Wqe::with_source` puts it.
 pub const OP_READ: u8 = 4;
+/// `Wqe::opcode`: nothing is sent; the element completes when those before it are complete (NOP). Of the flags it has
+/// `SEND_FENCE` and `SEND_UNSIGNALLED` only, and no SGEs.
+pub const OP_NOP: u8 = 5;
+/// `Wqe::opcode`: DELAY (QP-5), likewise. When all before it has left for the first time, what is behind it is held for
+/// `Wqe::length` units of `DELAY_CYCLES`.
+pub const OP_DELAY: u8 = 6;
+/// Cycles of the card in the unit of a DELAY.
+pub const DELAY_CYCLES: u32 = 64;
 
 /// Send flag: PUSH (IW-6), carried as the solicited-event bit of the last packet.
 pub const SEND_PUSH: u8 = 1;
@@ -28,9 +36,15 @@ pub const SEND_INLINE: u8 = 2;
 /// Send flag: the process's immediate travels with the last packet, and reaches the receive's completion (message mode;
 /// stream mode keeps immediates for itself). It stands in front of SGEs and data, as `Wqe::with_immediate` puts it.
 pub const SEND_IMMEDIATE: u8 = 4;
-/// Most bytes of data in an element: as many as fit a doorbell's slot beside the header and the commit word.
-pub const MAX_INLINE: usize = 40;
-/// 8-byte words of an element in a doorbell's slot (`DB_WQE`): header, and `MAX_INLINE` bytes of data or two SGEs.
+/// Send flag: the element is not begun before all READs before it are complete (fence, IBTA 10.8.3.3).
+pub const SEND_FENCE: u8 = 8;
+/// Send flag: the element has no completion if it succeeds; a completion behind it says so.
+pub const SEND_UNSIGNALLED: u8 = 16;
+/// Most bytes of data in an element.
+pub const MAX_INLINE: usize = 64;
+/// Most of them in an element that a doorbell brings: as many as fit its slot beside the header and the commit word.
+pub const SLOT_INLINE: usize = 40;
+/// 8-byte words of an element in a doorbell's slot (`DB_WQE`): header, and `SLOT_INLINE` bytes of data or two SGEs.
 /// The word behind them commits the slot.
 pub const SLOT_WORDS: usize = 7;
 
@@ -56,7 +70,7 @@ pub struct Wqe {
     pub flags: u8,
     /// SGEs in use, 0 to `MAX_SGE`; one less with `SEND_IMMEDIATE`, `OP_WRITE` or `OP_READ`.
     pub num_sge: u16,
-    /// Sum of the SGE lengths; must match. With `SEND_INLINE` the bytes of data.
+    /// Sum of the SGE lengths; must match. With `SEND_INLINE` the bytes of data. Of a DELAY its time.
     pub length: u32,
     /// The caller's own, returned in the completion.
     pub wr_id: u64,
@@ -76,14 +90,14 @@ impl Wqe {
         let mut bytes = [0; MAX_INLINE];
         bytes.get_mut(..data.len())?.copy_from_slice(data);
         let word = |i: usize| u64::from_le_bytes(core::array::from_fn(|j| bytes[8 * i + j]));
-        let pair = |i| Sge {
-            va: word(i),
-            len: word(i + 1) as u32,
-            reserved: (word(i + 1) >> 32) as u32,
-        };
         self.sge = [Sge::default(); MAX_SGE];
-        [self.sge[0], self.sge[1]] = [pair(0), pair(2)];
-        self.sge[2].va = word(4);
+        for (i, sge) in self.sge.iter_mut().take(MAX_INLINE / 16).enumerate() {
+            *sge = Sge {
+                va: word(2 * i),
+                len: word(2 * i + 1) as u32,
+                reserved: (word(2 * i + 1) >> 32) as u32,
+            };
+        }
         self.flags |= SEND_INLINE;
         self.num_sge = 0;
         self.length = data.len() as u32;
@@ -144,6 +158,15 @@ impl Wqe {
         Some(wqe)
     }
 
+    /// Bytes that it sends or takes, which a doorbell counts.
+    pub const fn bytes(&self) -> u32 {
+        if self.opcode == OP_DELAY {
+            0
+        } else {
+            self.length
+        }
+    }
+
     /// Its words, as they stand in the queue.
     pub fn words(&self) -> [u64; WQE_BYTES as usize / 8] {
         let mut words = [0; WQE_BYTES as usize / 8];
@@ -163,7 +186,7 @@ impl Wqe {
     pub fn slot(&self) -> Option<[u64; SLOT_WORDS]> {
         let line = usize::from(self.has_line());
         let (lines, data) = (usize::from(self.num_sge) + line, self.length as usize);
-        if lines > 2 || (self.flags & SEND_INLINE != 0 && data > MAX_INLINE - 16 * line) {
+        if lines > 2 || (self.flags & SEND_INLINE != 0 && data > SLOT_INLINE - 16 * line) {
             return None;
         }
         self.words().first_chunk().copied()
@@ -191,7 +214,8 @@ pub struct Cqe {
     /// With `CQE_IMMEDIATE`. Stream mode: bytes that the sender still had to send after this piece (CR-9); 2^32 - 1 means
     /// "at least that". Message mode: the sender's own immediate.
     pub remaining: u32,
-    /// Credit number that the piece used (receives).
+    /// Credit number that the piece used (receives); of sends, how many of the queue are complete with this one, modulo
+    /// 2^16: those before it that are not signalled have no entry of their own.
     pub credit: u32,
     /// Bit 31: phase, set by the completion writer. Other bits 0.
     pub phase: u32,

@@ -44,6 +44,8 @@ pub struct Send {
     pub immediate: Option<u32>,
     /// It is an RDMA WRITE (QP-3): message mode only.
     pub write: bool,
+    /// It has no bytes, and needs no credit whatever the mode: a NOP or DELAY (QP-5).
+    pub local: bool,
 }
 
 /// A piece: what goes against one credit.
@@ -69,7 +71,7 @@ pub struct Piece {
 pub enum Out {
     /// A piece is to be sent.
     Piece(Piece),
-    /// A send of no bytes is complete, when those before it are (stream mode).
+    /// A send of no bytes (stream mode), or a local one, is complete, when those before it are.
     Empty(u64),
     /// A message is longer than its credit: it fails with a length error before anything has left. The credit is kept.
     TooLong(u64),
@@ -91,7 +93,7 @@ pub enum Refused {
     Immediate,
     /// Nor for an RDMA WRITE.
     Write,
-    /// 2^31 bytes or more.
+    /// 2^31 bytes or more, or some in a local element.
     Length,
 }
 
@@ -195,7 +197,7 @@ impl<const SENDS: usize> Cutter<SENDS> {
     }
 
     fn post(&mut self, send: Send) -> Result<(), Refused> {
-        if send.len >> 31 != 0 {
+        if send.len >> 31 != 0 || (send.local && send.len != 0) {
             return Err(Refused::Length);
         }
         if self.mode == Mode::Stream && send.immediate.is_some() {
@@ -218,7 +220,7 @@ impl<const SENDS: usize> Cutter<SENDS> {
     fn next(&mut self, credits: &mut impl Credits) -> Option<Out> {
         let send = *self.sends.front()?;
         let rest = send.len.saturating_sub(self.offset);
-        if self.mode == Mode::Stream && send.len == 0 {
+        if send.local || (self.mode == Mode::Stream && send.len == 0) {
             self.sends.pop();
             return Some(Out::Empty(send.id));
         }

@@ -10,6 +10,9 @@
 // Under selective repeat a WRITE is not cut before all WRITEs of its QP that it overlaps are complete, because what is sent
 // again of an older one might be placed last (`rc::Requester`). To see that, four elements before it are looked at in a clock.
 //
+// An element with a fence is not begun before all READs before it are complete. A NOP is a piece without packet. So is a DELAY,
+// some time after all pieces before it have left; its turn comes by a look at one QP in each clock.
+//
 // Unused credits can be given up, newest first (decision 19): the list whose proof was waited for is forgotten with them.
 //
 // Row: `SEND_MODE`.
@@ -21,6 +24,7 @@ module berth_fp_cut #(
 ) (
     input  logic                         clk,
     input  logic                         rst,
+    input  logic [31:0]                  now,               // in units of 64 clocks
     input  logic                         cfg_we,
     input  logic [$clog2(QPS)-1:0]       cfg_q,
     input  berth_card_pkg::row_write_t   cfg,
@@ -91,7 +95,7 @@ module berth_fp_cut #(
     localparam int unsigned QW    = $clog2(QPS);
     localparam int unsigned ROOM  = berth_regs_pkg::CREDITS_PER_QP;
     localparam int unsigned CW    = $clog2(ROOM);
-    localparam int unsigned RW    = 1 + 32 + 32 + 32 + 16 + 1 + 32 + 6 + 8 + 32;
+    localparam int unsigned RW    = 1 + 32 + 32 + 32 + 16 + 1 + 32 + 6 + 8 + 32 + 1 + 1 + 16;
 
     // ---- rows ------------------------------------------------------------------------
     logic          open, mid;            // a list without proof; an element has been begun
@@ -99,6 +103,8 @@ module berth_fp_cut #(
     logic [15:0]   elem, parsed;
     logic [5:0]    place;
     logic [7:0]    pieces, covered, sent;
+    logic          delaying, answers;    // a DELAY is begun; a READ may be open ...
+    logic [15:0]   answers_upto;         // ... and this element is behind the last one
     logic [15:0]   complete;
     logic          message, selective;
     logic          read, row_we;
@@ -113,13 +119,13 @@ module berth_fp_cut #(
     logic          work_valid, work_pop, work_busy, again;
     logic [QW-1:0] work_q;
 
-    berth_fp_ready #(.QPS(QPS), .SETS(6)) work (.clk(clk), .rst(rst),
-        .set({done_we, filled, again, parsed_we, covered_we, sent_we}),
-        .set_q({done_q, fill_q, q_q, parsed_q, covered_q, sent_q}),
+    berth_fp_ready #(.QPS(QPS), .SETS(7)) work (.clk(clk), .rst(rst),
+        .set({passed, done_we, filled, again, parsed_we, covered_we, sent_we}),
+        .set_q({looked_q, done_q, fill_q, q_q, parsed_q, covered_q, sent_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
         .re(read), .raddr(addr),
-        .rdata({open, list_first, next_in, next_out, elem, mid, rest, place, pieces, total}));
+        .rdata({open, list_first, next_in, next_out, elem, mid, rest, place, pieces, total, delaying, answers, answers_upto}));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_parsed (.clk(clk), .we(parsed_we), .waddr(parsed_q),
         .wdata(parsed_elems), .re(read), .raddr(addr), .rdata(parsed));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
@@ -138,15 +144,15 @@ module berth_fp_cut #(
     assign element_sum = {1'b0, element.va} + 65'(element.len);
     assign element_end = element_sum[64] ? '1 : element_sum[63:0];
     logic [31:0]   e_len, size;
-    logic          e_bad, e_push, e_inline, e_write, e_read, e_imm, size_we;
+    logic          e_bad, e_push, e_inline, e_write, e_read, e_imm, e_fence, e_nothing, e_delay, size_we;
     logic [63:0]   e_va, e_end;
     logic [LC:0]   e_ctxs;
     logic [31:0]   put_q;                // number of the next credit of the list at hand
-    berth_fp_mem #(.WIDTH(167+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata({element.ctxs[LC:0], element.bad, element.push, element.inlined, element.write, element.read, element.has_imm, element.va,
-                 element_end, element.len}),
+    berth_fp_mem #(.WIDTH(170+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata({element.ctxs[LC:0], element.bad, element.push, element.inlined, element.write, element.read, element.has_imm,
+                 element.fence, element.nothing, element.delay, element.va, element_end, element.len}),
         .re(state_q == ROWS), .raddr({q_q, elem[LE-1:0]}),
-        .rdata({e_ctxs, e_bad, e_push, e_inline, e_write, e_read, e_imm, e_va, e_end, e_len}));
+        .rdata({e_ctxs, e_bad, e_push, e_inline, e_write, e_read, e_imm, e_fence, e_nothing, e_delay, e_va, e_end, e_len}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS*ROOM), .OWN(1'b1)) m_size (.clk(clk), .we(size_we), .waddr({fill_q, put_q[CW-1:0]}),
         .wdata(lst.size), .re(state_q == ROWS), .raddr({q_q, next_out[CW-1:0]}), .rdata(size));
 
@@ -196,9 +202,11 @@ module berth_fp_cut #(
     logic [31:0] left, len;
     logic [1:0]  kind;
     logic clear;                         // no WRITE before it is in its way
+    logic [15:0] open_for;               // elements that the last READ is ahead of what is complete
     logic needs;                         // it takes a credit
     logic one;                           // it is one piece, whatever the credit's size
     assign one    = e_write || e_read;
+    assign open_for = answers_upto - complete;
     assign needs  = !one || e_imm;
     assign have   = mid || elem != parsed;
     assign room   = pieces - covered < 8'(1 << LP) && pieces - sent < 8'(1 << LP);
@@ -209,13 +217,40 @@ module berth_fp_cut #(
     always_comb begin
         kind = berth_card_pkg::PIECE_DATA;
         if (e_bad) kind = berth_card_pkg::PIECE_BAD;
-        else if (!message && left == 32'd0) kind = berth_card_pkg::PIECE_EMPTY;
+        else if (e_nothing || (!message && left == 32'd0)) kind = berth_card_pkg::PIECE_EMPTY;
         else if (message && !one && credit && left > size) kind = berth_card_pkg::PIECE_TOO_LONG;
     end
     assign len  = kind != berth_card_pkg::PIECE_DATA ? 32'd0 : one || left < size ? left : size;
     assign ends = kind != berth_card_pkg::PIECE_DATA || one || left <= size;
     assign alone = kind == berth_card_pkg::PIECE_BAD || kind == berth_card_pkg::PIECE_EMPTY || !needs;
-    assign cut  = state_q == CUT && have && room && clear && ((credit && (message || size != 32'd0)) || alone);
+    assign cut  = state_q == CUT && have && room && clear && !waits && ((credit && (message || size != 32'd0)) || alone);
+
+    // ---- fences, and DELAYs -------------------------------------------------------------
+    logic           behind_q;            // a READ before it is open
+    logic           waits, starts;       // it waits, or is a DELAY that is not over; a DELAY begins
+    logic [QPS-1:0] delayed_q;           // its DELAY is not over
+    logic [QW-1:0]  look_q, looked_q;    // the QP that is looked at now, and in the clock before
+    logic           stale_q;             // what was read of that is not what was written
+    logic [31:0]    until_at, remains;
+    logic           passed;              // the DELAY of `looked_q` is over
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS), .OWN(1'b1)) m_until (.clk(clk), .we(starts), .waddr(q_q), .wdata(now + e_va[31:0]),
+        .re(1'b1), .raddr(look_q), .rdata(until_at));
+    assign remains = until_at - now;
+    assign passed  = delayed_q[looked_q] && !stale_q && (remains[31] || remains == 32'd0);
+    assign waits   = !e_bad && ((e_fence && !mid && behind_q) || (e_delay && (!delaying || delayed_q[q_q])));
+    assign starts  = state_q == CUT && have && room && !e_bad && e_delay && !delaying && pieces == sent && !(e_fence && behind_q);
+    always_ff @(posedge clk) begin
+        look_q   <= look_q + QW'(1);
+        looked_q <= look_q;
+        stale_q  <= starts && q_q == look_q;
+        if (passed) delayed_q[looked_q] <= 1'b0;
+        if (starts) delayed_q[q_q] <= 1'b1;
+        if (init_ack) delayed_q[init_q] <= 1'b0;
+        if (rst) begin
+            look_q    <= '0;
+            delayed_q <= '0;
+        end
+    end
 
     // ---- WRITEs before a WRITE ---------------------------------------------------------
     localparam int unsigned LANES = 4;
@@ -261,16 +296,19 @@ module berth_fp_cut #(
     assign init_ack   = state_q == IDLE && init_go && q_q == init_q;
 
     always_comb begin
-        row_we  = cut;
+        row_we  = cut || starts;
         row_new = {open, list_first, next_in, next_out + {31'd0, kind == berth_card_pkg::PIECE_DATA && needs}, elem + {15'd0, ends},
-                   !ends, left - len, (mid ? place : 6'd0) + len[5:0], pieces + 8'd1, total + len};
+                   !ends, left - len, (mid ? place : 6'd0) + len[5:0], pieces + 8'd1, total + len,
+                   1'b0, e_read || behind_q, e_read ? elem + 16'd1 : answers_upto};
+        if (starts)
+            row_new = {open, list_first, next_in, next_out, elem, mid, rest, place, pieces, total, 1'b1, behind_q, answers_upto};
         if (state_q == ROWS && list_q) begin
             row_we  = fresh;
-            row_new = {1'b1, first_q, list_end, next_out, elem, mid, rest, place, pieces, total};
+            row_new = {1'b1, first_q, list_end, next_out, elem, mid, rest, place, pieces, total, delaying, answers, answers_upto};
         end
         if (give_ready) begin
             row_we  = 1'b1;
-            row_new = {1'b0, 32'd0, kept, next_out, elem, mid, rest, place, pieces, total};
+            row_new = {1'b0, 32'd0, kept, next_out, elem, mid, rest, place, pieces, total, delaying, answers, answers_upto};
         end
         if (init_ack) begin
             row_we  = 1'b1;
@@ -278,7 +316,7 @@ module berth_fp_cut #(
         end
     end
     assign give_ready = state_q == ROWS && give_q_;
-    assign credits_we = row_we;
+    assign credits_we = row_we && !starts;
     assign credits_q  = q_q;
     assign credits_n  = row_new[RW-58 -: 8] - row_new[RW-90 -: 8];
 
@@ -316,6 +354,7 @@ module berth_fp_cut #(
             end
             ROWS: begin
                 clear_q   <= 1'b0;
+                behind_q  <= answers && open_for != 16'd0 && !open_for[15];
                 late_q    <= fill && fill_q == q_q && put_q == next_out;
                 cut_fault_status <= answer;
                 cut_fault_q      <= q_q;
@@ -333,7 +372,7 @@ module berth_fp_cut #(
                 end
             end
             CUT: begin
-                ev_held     <= have && room && clear && !cut && !late_q;
+                ev_held     <= have && room && clear && !waits && !cut && !late_q;
                 state_q     <= have && room && !clear ? SCAN : IDLE;
                 scan_q      <= complete;
                 scan_left_q <= elem - complete;

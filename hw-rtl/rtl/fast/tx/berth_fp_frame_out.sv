@@ -27,7 +27,7 @@ module berth_fp_frame_out #(
     input  logic                       elem_we,    // inline data
     input  logic [$clog2(QPS)-1:0]     elem_q,
     input  logic [LE-1:0]              elem_idx,
-    input  logic [319:0]               elem_data,
+    input  logic [8*berth_regs_pkg::MAX_INLINE-1:0] elem_data,
     input  berth_card_pkg::element_t   element,    // its immediate, in message mode; where a WRITE goes, a READ reads
 
     // data packets (see berth_fp_send)
@@ -86,7 +86,10 @@ module berth_fp_frame_out #(
     localparam int unsigned QW    = $clog2(QPS);
     localparam int unsigned BYTES = WORD_W / 8;
     localparam int unsigned LANES = $clog2(BYTES);
-    localparam int unsigned LONGEST = 118;          // bytes that are composed: headers and 40 bytes of data
+    localparam int unsigned HEAD = 54;              // bytes up to the BTH's end
+    localparam int unsigned INLINE  = berth_regs_pkg::MAX_INLINE;
+    localparam int unsigned MOST_EXTRA = 24;        // bytes of extended headers before it
+    localparam int unsigned LONGEST = HEAD + MOST_EXTRA + INLINE; // bytes that are composed
     localparam int unsigned WORDS = (LONGEST + BYTES - 1) / BYTES;
     // One and a half sizes may hang over a word.
     localparam int unsigned IMAGE = WORDS == 1 ? WORD_W + 48 : WORDS * WORD_W;
@@ -117,7 +120,6 @@ module berth_fp_frame_out #(
     localparam logic [7:0] REC_LIST = berth_regs_pkg::REC_LIST[7:0];
     localparam logic [23:0] CONTROL_QPN = berth_regs_pkg::CONTROL_QPN[23:0];
     localparam logic        PLACED = 1'b1;          // bit 8 of a placement header
-    localparam int unsigned HEAD = 54;              // bytes up to the BTH's end
 
     typedef enum logic [2:0] {FREE, WRITE, SIZES, PAD, CLOSE} op_t;
     typedef enum logic [1:0] {PACKET, ACK, LIST, ANSWER} kind_t;
@@ -150,7 +152,7 @@ module berth_fp_frame_out #(
     logic          loop, selective, message;
     logic [3:0]    log2_mtu;
     logic [31:0]   qkey;
-    logic [319:0]  inline_;
+    logic [8*INLINE-1:0] inline_;
     generate
         for (genvar i = 0; i < 14; i++) begin : g_template
             berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_word (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_TEMPLATE + i[5:0]),
@@ -174,7 +176,7 @@ module berth_fp_frame_out #(
     logic [63:0]   va, read_va_q;        // read_va_q: of what this packet of a READ asks for, ...
     logic          read_ready_q;         // ... when it is there
     logic [31:0]   key, whole_len;
-    berth_fp_mem #(.WIDTH(482), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+    berth_fp_mem #(.WIDTH(162 + 8*INLINE), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
         .wdata({element.write, element.va, element.key, element.len, element.has_imm, element.imm, elem_data}), .re(idle),
         .raddr({pkt_q, pkt.elem[LE-1:0]}), .rdata({write, va, key, whole_len, own_imm, imm, inline_}));
 
@@ -189,7 +191,7 @@ module berth_fp_frame_out #(
     logic [3:0]    reads;
     logic [5:0]    place_q;               // bytes that the inline data has still to be moved by
     logic          kept_q;                // it stands in data_q
-    logic [319:0]  data_q;
+    logic [8*INLINE-1:0] data_q;
     logic [LB:0]   block_q;
     logic [7:0]    syndrome_q;
     logic [23:0]   msn_q;
@@ -212,8 +214,8 @@ module berth_fp_frame_out #(
     logic [12:0]   extra, payload, head_len, bytes;   // extended headers; payload in memory or behind them; headers; frame
     logic [15:0]   ip_len, checksum;
     logic [16:0]   sum;
-    logic [319:0]  data, whole;
-    logic [5:0]    keep;
+    logic [8*INLINE-1:0] data, whole;
+    logic [6:0]    keep;
     assign with_imm = flags_q[1] && !read_q && (!message || own_imm);
     assign placed   = selective && !read_q;
     // Between Berth cards each packet of a WRITE can be placed alone.
@@ -262,13 +264,14 @@ module berth_fp_frame_out #(
     always_comb begin
         data = kept_q ? data_q : inline_;
         whole = data;
-        keep = len_q[5:0];
-        for (int i = 0; i < 40; i++)
-            if (6'(i) >= keep) data[8*i +: 8] = 8'd0;
+        keep = len_q[6:0];
+        for (int i = 0; i < int'(INLINE); i++)
+            if (7'(i) >= keep) data[8*i +: 8] = 8'd0;
     end
 
     logic [LONGEST*8-1:0] image;
-    logic [511:0] behind;                // the BTH: extended headers, data
+    localparam int unsigned BEHIND = 8 * (MOST_EXTRA + INLINE);
+    logic [BEHIND-1:0] behind;           // the BTH: extended headers, data
     always_comb begin
         behind = '0;
         image = '0;
@@ -284,12 +287,12 @@ module berth_fp_frame_out #(
         case (kind_q)
             PACKET: begin
                 // Each header moves back what is behind it.
-                if (inline_q) behind[319:0] = data;
-                if (placed) behind = {behind[479:0], be32(placement)};
-                if (with_imm) behind = {behind[479:0], be32(message ? imm : imm_q)};
-                if (with_reth) behind = {behind[383:0], be32(read_q ? {19'd0, len_q} : whole_len), be32(key),
+                if (inline_q) behind[8*INLINE-1:0] = data;
+                if (placed) behind = {behind[BEHIND-33:0], be32(placement)};
+                if (with_imm) behind = {behind[BEHIND-33:0], be32(message ? imm : imm_q)};
+                if (with_reth) behind = {behind[BEHIND-129:0], be32(read_q ? {19'd0, len_q} : whole_len), be32(key),
                                              be32(read_q ? read_va_q[31:0] : va[31:0]), be32(read_q ? read_va_q[63:32] : va[63:32])};
-                image[HEAD*8 +: 512] = behind;
+                image[HEAD*8 +: BEHIND] = behind;
             end
             ANSWER: image[HEAD*8 +: 32] = be32({ACK_NO_COUNT, msn_q});
             ACK: begin

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Elements whose last packet is acknowledged complete, in order: one CQE each. After `SEND_CMD_END` the
-// oldest element completes with its status and all others as flushed.
+// oldest element completes with its status and all others as flushed. One that is not signalled has no CQE if it succeeds.
 //
 // Row: `SEND_QUEUE`.
 module berth_fp_send_complete #(
@@ -54,6 +54,8 @@ module berth_fp_send_complete #(
     localparam logic [7:0]  OP_SEND = berth_regs_pkg::OP_SEND[7:0];
     localparam logic [7:0]  OP_WRITE = berth_regs_pkg::OP_WRITE[7:0];
     localparam logic [7:0]  OP_READ = berth_regs_pkg::OP_READ[7:0];
+    localparam logic [7:0]  OP_NOP = berth_regs_pkg::OP_NOP[7:0];
+    localparam logic [7:0]  OP_DELAY = berth_regs_pkg::OP_DELAY[7:0];
 
     typedef enum logic [1:0] {IDLE, ROWS, LOOK, GIVE} op_t;
     op_t           op_q;
@@ -66,7 +68,7 @@ module berth_fp_send_complete #(
     logic [LC:0]   ctxs, e_ctxs;
     logic [7:0]    err, cqn, status, err_new_q;
     logic [23:0]   una, psn;
-    logic          e_write, e_read;
+    logic          e_write, e_read, e_quiet, e_nothing, e_delay;
     logic [31:0]   e_len;
     logic [63:0]   e_id;
     logic          row_we, err_read;
@@ -98,9 +100,9 @@ module berth_fp_send_complete #(
     assign cfg_queue = cfg.data;
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cqn (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.cqn), .re(op_q == IDLE), .raddr(q), .rdata(cqn));
-    berth_fp_mem #(.WIDTH(98+LC+1), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata({element.write, element.read, element.wr_id, element.len, element.ctxs[LC:0]}), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}),
-        .rdata({e_write, e_read, e_id, e_len, e_ctxs}));
+    berth_fp_mem #(.WIDTH(101+LC+1), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata({element.write, element.read, element.quiet, element.nothing, element.delay, element.wr_id, element.len, element.ctxs[LC:0]}), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}),
+        .rdata({e_write, e_read, e_quiet, e_nothing, e_delay, e_id, e_len, e_ctxs}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS << LE), .OWN(1'b1)) m_end (.clk(clk), .we(end_we), .waddr({end_q, end_idx}),
         .wdata(end_data), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}), .rdata({status, psn}));
 
@@ -112,20 +114,25 @@ module berth_fp_send_complete #(
     assign flush  = err != 8'd0 && head != parsed;
     assign done   = over || flush;
 
-    assign fcq_valid = op_q == GIVE;
+    logic       given, silent;           // its completion, if it has one, is given; it has none
+    logic [7:0] opcode;
+    assign opcode    = e_write ? OP_WRITE : e_read ? OP_READ : e_delay ? OP_DELAY : e_nothing ? OP_NOP : OP_SEND;
+    assign silent    = e_quiet && over && status == berth_regs_pkg::WC_OK[7:0];
+    assign fcq_valid = op_q == GIVE && !silent;
+    assign given     = op_q == GIVE && (silent || fcq_ready);
     assign fcq.cqn   = cqn;
-    assign fcq.words = {32'd0, 32'd0, 16'd0, e_write ? OP_WRITE : e_read ? OP_READ : OP_SEND, over ? status : err, 32'(q_q), e_len, e_id};
+    assign fcq.words = {16'd0, head + 16'd1, 32'd0, 16'd0, opcode, over ? status : err, 32'(q_q), e_len, e_id};
 
     assign init_ack  = op_q == IDLE && init_valid && q_q == init_q;
     assign err_ready = op_q == ROWS && fail_q;
     assign work_pop  = op_q == IDLE && !init_any && !err_valid;
     always_comb begin
-        row_we  = init_ack || err_ready || (fcq_valid && fcq_ready);
+        row_we  = init_ack || err_ready || given;
         row_new = {head + 16'd1, e_ctxs, over || err == 8'd0 ? err : berth_regs_pkg::WC_FLUSHED[7:0]};
         if (err_ready) row_new = {head, ctxs, err_new_q};
         if (init_ack)  row_new = '0;
     end
-    assign more    = err_ready || (fcq_valid && fcq_ready && (head + 16'd1 != elems || ended_q[q_q]));
+    assign more    = err_ready || (given && (head + 16'd1 != elems || ended_q[q_q]));
     assign done_we = row_we;
     assign done_q  = q_q;
     assign {done_elems, done_ctxs} = row_new[16+LC+8:8];
@@ -143,7 +150,7 @@ module berth_fp_send_complete #(
             end
             ROWS:    op_q <= fail_q || (head == elems && !flush) ? IDLE : LOOK;
             LOOK:    op_q <= done ? GIVE : IDLE;
-            default: if (fcq_ready) op_q <= IDLE;
+            default: if (given) op_q <= IDLE;
         endcase
         if (rst) op_q <= IDLE;
     end

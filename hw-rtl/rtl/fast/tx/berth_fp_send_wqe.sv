@@ -8,8 +8,9 @@
 // else it counts as a plain doorbell, because the process has written the WQE to its queue as well.
 //
 // WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}; of a WRITE or READ, and with flag SEND_IMMEDIATE, a line
-// {address, key, immediate} (message mode only; a READ only under selective repeat, and if the peer takes any); then SGEs, or with flag SEND_INLINE, and num_sge 0, up to MAX_INLINE bytes of data. A doorbell's slot has the
-// same form in 64 bytes: two lines and 8 bytes behind the first line; its last 8 bytes are the commit word (decision 28).
+// {address, key, immediate} (message mode only; a READ only under selective repeat, and if the peer takes any); a NOP or DELAY is its
+// first line; then SGEs, or with flag SEND_INLINE, and num_sge 0, up to MAX_INLINE bytes of data. A doorbell's slot has the
+// same form in 64 bytes, up to SLOT_INLINE bytes of data: two lines and 8 bytes behind the first line; its last 8 bytes are the commit word (decision 28).
 //
 // A queue that cannot be read, or whose doorbell names an element that cannot be (further than the queue is deep ahead of
 // what is complete, or before what has been rung for), is left alone from then on, until its QP is initialised again.
@@ -58,7 +59,7 @@ module berth_fp_send_wqe #(
     output logic [$clog2(QPS)-1:0]      elem_q,
     output logic [LE-1:0]               elem_idx,
     output berth_card_pkg::element_t    element,
-    output logic [319:0]                elem_data,       // its inline data
+    output logic [8*berth_regs_pkg::MAX_INLINE-1:0] elem_data,       // its inline data
     output logic                        ctx_we,          // a context
     output logic [LC-1:0]               ctx_idx,         // of QP elem_q
     output berth_card_pkg::sge_t        ctx_data,
@@ -85,10 +86,17 @@ module berth_fp_send_wqe #(
     localparam logic [7:0]  OP_SEND = berth_regs_pkg::OP_SEND[7:0];
     localparam logic [7:0]  OP_WRITE = berth_regs_pkg::OP_WRITE[7:0];
     localparam logic [7:0]  OP_READ = berth_regs_pkg::OP_READ[7:0];
+    localparam logic [7:0]  OP_NOP = berth_regs_pkg::OP_NOP[7:0];
+    localparam logic [7:0]  OP_DELAY = berth_regs_pkg::OP_DELAY[7:0];
     localparam logic [7:0]  PUSH      = berth_regs_pkg::SEND_PUSH[7:0];
     localparam logic [7:0]  INLINED   = berth_regs_pkg::SEND_INLINE[7:0];
     localparam logic [7:0]  IMMEDIATE = berth_regs_pkg::SEND_IMMEDIATE[7:0];
+    localparam logic [7:0]  FENCE     = berth_regs_pkg::SEND_FENCE[7:0];
+    localparam logic [7:0]  UNSIGNALLED = berth_regs_pkg::SEND_UNSIGNALLED[7:0];
     localparam logic [31:0] MAX_INLINE = berth_regs_pkg::MAX_INLINE;
+    localparam logic [31:0] SLOT_INLINE = berth_regs_pkg::SLOT_INLINE;
+    localparam int unsigned DATA_W = 8 * MAX_INLINE;
+    localparam int unsigned DATA_LINES = MAX_INLINE / 16;
 
     // ---- rows ------------------------------------------------------------------------
     logic [31:0]   base_lo, base_hi;
@@ -285,7 +293,7 @@ module berth_fp_send_wqe #(
     logic [63:0]   h_id_q;
     logic [31:0]   sum_q;
     logic          over_q;              // the sum does not fit, or an SGE is malformed
-    logic [319:0]  data_q;
+    logic [DATA_W-1:0] data_q;
     logic [127:0]  ext_q;               // what stands in front of SGEs and data
     logic          head_here, head_err, plain, bell_fits;
     logic [LF-1:0] head_idx;
@@ -331,7 +339,11 @@ module berth_fp_send_wqe #(
 
     logic          inl, imm, write, reads, ext, ext_line, last_line, sge_used;   // reads: it is a READ
     logic [2:0]    lines, data_line;      // data_line: of those behind the first one
+    logic          nothing, delay, bare; // nothing is sent; no flags but those that any element may have
     logic          bad;
+    assign delay     = h_opcode_q == OP_DELAY;
+    assign nothing   = h_opcode_q == OP_NOP || delay;
+    assign bare      = (h_flags_q & ~(FENCE | UNSIGNALLED)) == 8'd0;
     assign inl       = (h_flags_q & INLINED) != 8'd0;
     assign imm       = (h_flags_q & IMMEDIATE) != 8'd0;
     assign write     = h_opcode_q == OP_WRITE;
@@ -339,28 +351,34 @@ module berth_fp_send_wqe #(
     assign ext       = imm || write || reads;
     assign ext_line  = ext && line_q == 3'd1;
     assign data_line = line_q - {2'd0, ext};
-    assign lines     = {2'd0, ext} + (!inl ? h_sges_q > most_sges(bell_q, ext) ? 3'd0 : h_sges_q[2:0] : bell_q ? 3'd0 : 3'd3);
+    assign lines     = {2'd0, ext} + (!inl ? h_sges_q > most_sges(bell_q, ext) ? 3'd0 : h_sges_q[2:0] : bell_q ? 3'd0 : 3'(DATA_LINES));
     assign last_line = line_q == lines;
     assign sge_used  = p_q == P_LINE && !inl && !ext_line && line[95:64] != 32'd0;
-    assign bad       = !(h_opcode_q == OP_SEND || (write && remote_p) || (reads && reads_p && h_flags_q == 8'd0))
-                       || (h_flags_q & ~(PUSH | INLINED | IMMEDIATE)) != 8'd0
+    assign bad       = !(h_opcode_q == OP_SEND || (write && remote_p) || (reads && reads_p && bare)
+                         || (nothing && bare && h_sges_q == 16'd0 && (delay || h_len_q == 32'd0)))
+                       || (h_flags_q & ~(PUSH | INLINED | IMMEDIATE | FENCE | UNSIGNALLED)) != 8'd0
                        || (ext && !message_p)
                        || h_len_q[31] || over_q
-                       || (inl ? h_len_q > (bell_q && ext ? MAX_INLINE - 32'd16 : MAX_INLINE) || h_sges_q != 16'd0
-                               : h_sges_q > most_sges(bell_q, ext) || sum_q != h_len_q);
+                       || (inl ? h_len_q > (!bell_q ? MAX_INLINE : ext ? SLOT_INLINE - 32'd16 : SLOT_INLINE) || h_sges_q != 16'd0
+                               : h_sges_q > most_sges(bell_q, ext) || (sum_q != h_len_q && !delay));
 
     assign worked_off  = p_q == P_END && left_q == 3'd1 && !bell_q;
     assign elem_we     = p_q == P_END;
     assign elem_q      = pq_q;
     assign elem_idx    = elems_q[LE-1:0];
-    assign element.len    = h_len_q;
+    assign element.len    = delay ? 32'd0 : h_len_q;
     assign element.bad    = bad;
     assign element.push   = (h_flags_q & PUSH) != 8'd0;
     assign element.inlined = inl;
     assign element.has_imm = imm;
     assign element.write   = write && !bad;
     assign element.read    = reads && !bad;
-    assign {element.imm, element.key, element.va} = ext_q;
+    assign element.fence   = (h_flags_q & FENCE) != 8'd0;
+    assign element.quiet   = (h_flags_q & UNSIGNALLED) != 8'd0;
+    assign element.nothing = nothing;
+    assign element.delay   = delay;
+    assign {element.imm, element.key} = ext_q[127:64];
+    assign element.va      = delay ? {32'd0, h_len_q} : ext_q[63:0];
     assign element.wr_id  = h_id_q;
     assign element.ctxs   = 9'(bad ? ctxs_q : ctxs_new_q);
     assign elem_data   = data_q;
@@ -422,7 +440,7 @@ module berth_fp_send_wqe #(
             P_BELL: p_q <= bell_fits ? P_HEAD : P_IDLE;
             P_HEAD: begin
                 {h_id_q, h_len_q, h_sges_q, h_flags_q, h_opcode_q} <= header;
-                data_q     <= header_ext ? {128'd0, fdb.wqe[447:256]} : fdb.wqe[447:128];
+                data_q     <= DATA_W'(header_ext ? {128'd0, fdb.wqe[447:256]} : fdb.wqe[447:128]);
                 sum_q      <= 32'd0;
                 over_q     <= 1'b0;
                 line_q     <= 3'd1;
@@ -439,9 +457,8 @@ module berth_fp_send_wqe #(
                     ext_q  <= line;
                     over_q <= (!write && !reads && line[95:0] != 96'd0) || (!imm && line[127:96] != 32'd0);
                 end else if (inl) begin
-                    data_q <= data_line == 3'd3 ? {line[63:0], data_q[255:0]}
-                            : data_line == 3'd2 ? {data_q[319:256], line, data_q[127:0]}
-                            : {data_q[319:128], line};
+                    for (int unsigned i = 0; i < DATA_LINES; i++)
+                        if (data_line == 3'(i + 1)) data_q[128*i +: 128] <= line;
                 end else begin
                     {over_q, sum_q} <= {over_q || line[127:95] != 33'd0, 32'd0} | ({1'b0, sum_q} + {1'b0, line[95:64]});
                     if (sge_used) ctxs_new_q <= ctxs_new_q + 1'b1;

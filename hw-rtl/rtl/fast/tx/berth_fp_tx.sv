@@ -300,7 +300,7 @@ module berth_fp_tx #(
     logic [31:0]     posted_bytes;
     logic [LE-1:0]   elem_idx;
     logic [LC:0]     done_ctxs;
-    logic [319:0]    elem_data;
+    logic [8*berth_regs_pkg::MAX_INLINE-1:0] elem_data;
     logic [LC-1:0]   ctx_idx;
     berth_card_pkg::sge_t ctx_data;
     logic [15:0]     parsed_elems, done_elems;
@@ -371,7 +371,7 @@ module berth_fp_tx #(
     assign ev.bad_wqe = elem_we && element.bad;
 
     berth_fp_cut #(.QPS(QPS), .LE(LE), .LC(LC), .LP(LP)) cutter (
-        .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg(cfg), .init_any(init_q != '0), .init_valid(init_q[2]),
+        .clk(clk), .rst(rst), .now(now), .cfg_we(c_we), .cfg_q(c_qp), .cfg(cfg), .init_any(init_q != '0), .init_valid(init_q[2]),
         .init_q(c_qp), .init_ack(init_done[2]), .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx),
         .element(element), .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
         .lst_valid(list_valid), .lst_ready(list_ready), .lst_over(lst_over), .lst_q(list_q), .lst(list),

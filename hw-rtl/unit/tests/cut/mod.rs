@@ -33,6 +33,14 @@ pub struct Elem {
     /// A WRITE to this address, and whether it has an immediate.
     pub write: Option<u64>,
     pub imm: bool,
+    /// A READ.
+    pub read: bool,
+    /// READs before it are complete first.
+    pub fence: bool,
+    /// A NOP.
+    pub nothing: bool,
+    /// A DELAY of so many units of 64 clocks.
+    pub delay: Option<u32>,
 }
 
 impl Elem {
@@ -44,6 +52,16 @@ impl Elem {
     /// A WRITE.
     pub fn write(va: u64, len: u32) -> Self {
         Self { len, write: Some(va), ..Self::default() }
+    }
+
+    /// A READ.
+    pub fn read(len: u32) -> Self {
+        Self { len, read: true, ..Self::default() }
+    }
+
+    /// A DELAY.
+    pub fn delay(time: u32) -> Self {
+        Self { delay: Some(time), ..Self::default() }
     }
 
     /// Whether a WRITE's bytes lie about another one's, as the golden model has it.
@@ -133,6 +151,9 @@ pub struct Qp {
     sent: u8,
     /// The number after the last credit of the last list that was taken.
     end: u32,
+    /// The clock, and that in which the DELAY that is next may have begun.
+    now: u64,
+    since: Option<u64>,
 }
 
 impl Qp {
@@ -151,6 +172,8 @@ impl Qp {
             covered: 0,
             sent: 0,
             end: 0,
+            now: 0,
+            since: None,
         }
     }
 
@@ -193,12 +216,36 @@ impl Qp {
         self.pieces.wrapping_sub(self.covered) < AHEAD && self.pieces.wrapping_sub(self.sent) < AHEAD
     }
 
+    /// A READ before the next element is open, and it has a fence.
+    fn fenced(&self) -> bool {
+        let before = &self.elems[self.complete.min(self.done)..self.done];
+        self.elems.get(self.done).is_some_and(|elem| elem.fence) && before.iter().any(|elem| elem.read && !elem.bad)
+    }
+
+    /// A clock is over: a DELAY begins when all before it has been sent.
+    fn look(&mut self, now: u64) {
+        self.now = now;
+        let delay = self.elems.get(self.done).is_some_and(|elem| elem.delay.is_some() && !elem.bad);
+        if delay && !self.fenced() && self.room() && self.pieces == self.sent {
+            self.since.get_or_insert(now);
+        }
+    }
+
+    /// Whether the DELAY that is next may be over; `late`: it must be. Its time is told in whole units.
+    fn over(&self, time: u32, late: bool) -> bool {
+        let least = 64 * u64::from(time.saturating_sub(1));
+        self.since.is_some_and(|since| self.now >= since + if late { least + 400 } else { least })
+    }
+
     /// What is cut next, if its credit and its size are there.
-    fn next(&mut self) -> Option<(Kind, Out)> {
+    fn next(&mut self, late: bool) -> Option<(Kind, Out)> {
         let elem = *self.elems.get(self.done)?;
         let id = self.done as u64;
         if elem.bad {
             return Some((Kind::Bad, Out::Empty(id)));
+        }
+        if (!self.open && self.fenced()) || elem.delay.is_some_and(|time| !self.over(time, late)) {
+            return None;
         }
         if self.selective && self.elems[self.complete..self.done].iter().any(|before| elem.overlaps(before)) {
             return None;
@@ -208,8 +255,9 @@ impl Qp {
             return None;
         }
         if !self.open {
-            let (write, immediate) = (elem.write.is_some(), elem.imm.then_some(7));
-            self.cut.post(Send { id, len: elem.len, immediate, write }).expect("the one before it is cut");
+            let local = elem.nothing || elem.delay.is_some();
+            let (write, immediate) = (elem.write.is_some() || elem.read, elem.imm.then_some(7));
+            self.cut.post(Send { id, len: elem.len, immediate, write, local }).expect("the one before it is cut");
             self.open = true;
         }
         let out = self.cut.poll(&mut self.reader)?;
@@ -224,7 +272,7 @@ impl Qp {
     /// Whether a piece may be cut.
     fn can_cut(&self) -> bool {
         let copy = Qp { elems: self.elems.clone(), reader: self.reader.clone(), cut: self.cut.clone(), ..*self };
-        self.room() && { copy }.next().is_some()
+        self.room() && { copy }.next(true).is_some()
     }
 }
 
@@ -421,11 +469,14 @@ impl Rig {
     // ---- one clock -----------------------------------------------------------------------------
 
     pub fn step(&mut self) {
+        self.m.set("now", (self.cycle / 64) as u32);
         self.drive();
         self.m.settle();
         self.check();
         self.m.edge();
         self.cycle += 1;
+        let now = self.cycle;
+        self.qps.values_mut().for_each(|qp| qp.look(now));
     }
 
     fn drive(&mut self) {
@@ -466,7 +517,11 @@ impl Rig {
                 self.m.set("element.ctxs", elem.ctxs);
                 self.m.set("element.write", elem.write.is_some() && !elem.bad);
                 self.m.set("element.has_imm", elem.imm);
-                self.m.set("element.va", elem.write.unwrap_or_default());
+                self.m.set("element.read", elem.read && !elem.bad);
+                self.m.set("element.fence", elem.fence);
+                self.m.set("element.nothing", elem.nothing || elem.delay.is_some());
+                self.m.set("element.delay", elem.delay.is_some());
+                self.m.set("element.va", elem.delay.map_or(elem.write.unwrap_or_default(), u64::from));
             }
         }
         let completed = self.completed.pop_front();
@@ -582,7 +637,7 @@ impl Rig {
         let qp = self.qps.get_mut(&q).expect("a QP");
         assert!(qp.room(), "QP {q}: more than {AHEAD} pieces ahead");
         let number = qp.reader.next_out();
-        let Some((wanted, out)) = qp.next() else { panic!("QP {q}: a piece that may not be") };
+        let Some((wanted, out)) = qp.next(false) else { panic!("QP {q}: a piece that may not be") };
         let of = qp.elems[qp.done];
         let (wanted_len, offset, last) = match out {
             Out::Piece(p) => (p.len, p.offset, p.last),
@@ -600,6 +655,7 @@ impl Rig {
         if last {
             qp.done += 1;
             qp.open = false;
+            qp.since = None;
         }
         q
     }

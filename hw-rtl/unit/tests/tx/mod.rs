@@ -5,7 +5,10 @@
 pub mod peer;
 
 use berth_abi::rows::{event::EVENT_TIMEOUT, send};
-use berth_abi::wqe::{Cqe, MAX_SGE, OP_READ, OP_SEND, OP_WRITE, SEND_PUSH, Sge, Wqe};
+use berth_abi::wqe::{
+    Cqe, MAX_INLINE, MAX_SGE, OP_DELAY, OP_NOP, OP_READ, OP_SEND, OP_WRITE, SEND_FENCE, SEND_PUSH, SEND_UNSIGNALLED,
+    Sge, Wqe,
+};
 use berth_protocol::rc::{Message, Op, Position, ResponseBody, ResponsePacket};
 use berth_random::Rng;
 use berth_rtl_host::{PAGE, Ranges, Reply, Span, pages};
@@ -110,6 +113,14 @@ pub struct Element {
     pub remote: Option<(u64, u32)>,
     /// Likewise of a READ: the SGEs are where the answer goes.
     pub source: Option<(u64, u32)>,
+    /// READs before it are complete before it begins.
+    pub fence: bool,
+    /// No completion if it succeeds; not of a WRITE or READ, whose completions the bench waits for.
+    pub quiet: bool,
+    /// A NOP.
+    pub nothing: bool,
+    /// A DELAY, of so many units of 64 clocks.
+    pub delay: Option<u32>,
     /// What stands in the queue in its place, if a malformed one.
     pub words: Option<[u64; WQE]>,
 }
@@ -136,8 +147,14 @@ impl Element {
         match (self.remote, self.source) {
             (Some(_), _) => OP_WRITE,
             (_, Some(_)) => OP_READ,
+            _ if self.delay.is_some() => OP_DELAY,
+            _ if self.nothing => OP_NOP,
             _ => OP_SEND,
         }
+    }
+    /// It has no packets.
+    pub fn local(&self) -> bool {
+        self.nothing || self.delay.is_some()
     }
     /// Bytes.
     pub fn len(&self) -> u32 {
@@ -167,8 +184,11 @@ impl Element {
     }
     fn element(&self, id: u64) -> Wqe {
         let (num_sge, length) = (self.sges.len() as u16, self.claimed.unwrap_or(self.len()));
-        let flags = if self.push { SEND_PUSH } else { 0 };
-        let mut wqe = Wqe { opcode: OP_SEND, flags, num_sge, length, wr_id: id, ..Wqe::default() };
+        let flags = [(self.push, SEND_PUSH), (self.fence, SEND_FENCE), (self.quiet, SEND_UNSIGNALLED)];
+        let flags = flags.iter().filter(|flag| flag.0).map(|flag| flag.1).sum();
+        let opcode = if self.local() { self.opcode() } else { OP_SEND };
+        let length = self.delay.unwrap_or(length);
+        let mut wqe = Wqe { opcode, flags, num_sge, length, wr_id: id, ..Wqe::default() };
         for (to, &(va, len)) in wqe.sge.iter_mut().zip(&self.sges) {
             *to = Sge { va, len, reserved: 0 };
         }
@@ -962,7 +982,10 @@ impl Bench {
             let (low, high) =
                 if message { (6_000, 20_000) } else { (1, 1 << rng.between(if faulty { 9 } else { 4 }, 15)) };
             bench.peers.get_mut(&q).expect("just made").supply = Some((low, high));
-            let elements: Vec<_> = (0..rng.between(1, 40)).map(|_| random_element(rng, message, reads > 0)).collect();
+            let mut elements: Vec<_> =
+                (0..rng.between(1, 40)).map(|_| random_element(rng, message, reads > 0)).collect();
+            // Something says that all is over.
+            elements.last_mut().expect("one").quiet = false;
             for group in elements.chunks(rng.between(1, 7) as usize) {
                 bench.post(q, group, rng.chance(0.5));
                 bench.run(rng.below(60));
@@ -1460,10 +1483,12 @@ impl Bench {
             let c = Cqe::from_words(&w);
             let (q, id) = (c.qpn, c.wr_id as u32);
             assert_eq!((c.wr_id >> 32, self.get("fcq.cqn")), (u64::from(q), u64::from(q & 0x3f)), "{c:x?}");
+            assert_eq!(c.credit, (id + 1) & 0xffff, "elements that are complete: {c:x?}");
             let peer = self.peers.get_mut(&q).expect("connected");
-            peer.completed(id, c.byte_len, c.status, c.opcode);
-            if let Some(element) = self.posted.remove(&(q, id.into())) {
-                self.unmap(&element);
+            for id in peer.completed(id, c.byte_len, c.status, c.opcode) {
+                if let Some(element) = self.posted.remove(&(q, id)) {
+                    self.unmap(&element);
+                }
             }
         }
     }
@@ -1579,11 +1604,16 @@ impl Bench {
 
 /// A send of any kind that the mode allows; `reads`: READs too.
 pub fn random_element(rng: &mut Rng, message: bool, reads: bool) -> Element {
-    let push = rng.chance(0.3);
+    let (push, fence) = (rng.chance(0.3), rng.chance(0.1));
+    match rng.below(30) {
+        0 => return Element { nothing: true, fence, quiet: rng.chance(0.5), ..Element::default() },
+        1 => return Element { delay: Some(rng.below(30) as u32), fence, ..Element::default() },
+        _ => (),
+    }
     let element = match rng.below(10) {
         0 => Element { push, ..Element::plain(0x1_0000, 0) },
         1..4 => {
-            let len = rng.below(41) as usize;
+            let len = rng.below(MAX_INLINE as u64 + 1) as usize;
             Element { data: Some(rng.bytes(len)), push, ..Element::default() }
         }
         _ => {
@@ -1596,11 +1626,12 @@ pub fn random_element(rng: &mut Rng, message: bool, reads: bool) -> Element {
     };
     let room = message && element.sges.len() < MAX_SGE;
     if room && reads && element.data.is_none() && rng.chance(0.4) {
-        return Element { source: Some((rng.draw(), rng.draw() as u32)), push: false, ..element };
+        return Element { source: Some((rng.draw(), rng.draw() as u32)), push: false, fence, ..element };
     }
     let immediate = (room && rng.chance(0.3)).then(|| rng.draw() as u32);
     // About the same bytes, and others.
     let va = if rng.chance(0.5) { rng.below(1 << 14) } else { rng.draw() };
     let remote = (room && rng.chance(0.4)).then(|| (va, rng.draw() as u32));
-    Element { immediate, remote, ..element }
+    let quiet = remote.is_none() && rng.chance(0.2);
+    Element { immediate, remote, fence, quiet, ..element }
 }

@@ -265,6 +265,7 @@ impl Peer {
                 immediate: element.immediate.filter(|_| self.settings.message),
                 // A READ is one piece without a credit, as such a WRITE.
                 write: element.remote.is_some() || element.source.is_some(),
+                local: element.local(),
             })
             .expect("the model has room, and takes it in this mode");
         self.bytes.push(element.bytes());
@@ -499,6 +500,10 @@ impl Peer {
             let before = (self.statuses.len()..expected.element).find(|&i| element.overlaps(&self.elements[i]));
             assert_eq!(before, None, "{context}: it overlaps a WRITE that is not complete");
         }
+        if !again && self.elements[expected.element].fence {
+            let before = (self.statuses.len()..expected.element).find(|&i| self.elements[i].source.is_some());
+            assert_eq!(before, None, "{context}: it has a fence, and a READ is not complete");
+        }
         assert!(packet.bth.ack_request || !(last || (again && !self.gaps)), "{context}");
         assert_eq!(packet.ext.imm.is_some(), p.imm.is_some(), "{context}");
         if let (Some(imm), true) = (packet.ext.imm, self.settings.message) {
@@ -573,9 +578,14 @@ impl Peer {
         (!self.silent).then_some((psn, 0x1f, (sack != 0 && self.settings.selective).then_some(sack)))
     }
 
-    /// A completion.
-    pub fn completed(&mut self, number: u32, len: u32, status: u8, opcode: u8) {
+    /// A completion: gives the elements that are complete now, with those before it that have none.
+    pub fn completed(&mut self, number: u32, len: u32, status: u8, opcode: u8) -> std::ops::RangeInclusive<u64> {
+        let first = self.statuses.len();
+        while self.statuses.len() < number as usize && self.elements[self.statuses.len()].quiet {
+            self.statuses.push(WC_OK);
+        }
         assert_eq!(number as usize, self.statuses.len(), "QP {}: completions are in order", self.q);
+        assert!(status != WC_OK || !self.elements[number as usize].quiet, "QP {}: {number} is not signalled", self.q);
         let element = &self.elements[number as usize];
         let its = self.expected.iter().zip(&self.answered).filter(|(p, _)| p.element == number as usize);
         assert!(
@@ -585,6 +595,7 @@ impl Peer {
         );
         assert_eq!((len, opcode), (element.claimed.unwrap_or(element.len()), element.opcode()));
         self.statuses.push(status);
+        first as u64..=number.into()
     }
 
     pub fn complete(&self) -> bool {
