@@ -24,6 +24,7 @@ module fp_cut_proof #(
     input logic [15:0]   parsed_elems, done_elems,
     input logic [23:0]   give_n,
     input logic [31:0]   now,
+    input logic          bound_we,
     input berth_card_pkg::covered_t     covered_data,
     input berth_card_pkg::sent_so_far_t sent_data
 );
@@ -35,7 +36,7 @@ module fp_cut_proof #(
     logic [QW-1:0] credits_q, piece_q;
     logic [7:0]    credits_n;
     berth_card_pkg::piece_t piece_data;
-    berth_fp_cut #(.QPS(QPS)) dut (.clk(clk), .rst(rst), .now(now),
+    berth_fp_cut #(.QPS(QPS)) dut (.clk(clk), .rst(rst), .now(now), .bound_we(bound_we),
         .cfg_we(cfg_we), .cfg_q(cfg_q), .cfg(cfg),
         .init_any(init_any), .init_valid(init_valid), .init_q(init_q), .init_ack(init_ack),
         .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .element(element),

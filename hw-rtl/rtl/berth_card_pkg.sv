@@ -647,12 +647,26 @@ package berth_card_pkg;
         logic           fence;          // READs before it are complete first
         logic           quiet;          // no completion if it succeeds
         logic           nothing;        // nothing is sent: NOP or ...
-        logic           delay;          // ... DELAY, of a time which is `va`
+        logic           delay;          // ... DELAY, of a time which is `va`, or ...
+        logic           bind_key;       // ... BIND of `key` to `span` bytes from `va` on
+        logic [63:0]    span;
+        logic           one_shot;
+        logic [2:0]     rights;
         logic [63:0]    va;             // ... this address of the peer ...
         logic [31:0]    key;            // ... under this key
         logic [63:0]    wr_id;
         logic [8:0]     ctxs;           // contexts up to its end
     } element_t;
+
+    // A BIND that firmware is to do.
+    typedef struct packed {
+        logic        waits;             // it is not done; else the rest says nothing
+        logic        one_shot;
+        logic [2:0]  rights;
+        logic [63:0] va;
+        logic [63:0] span;              // bytes
+        logic [31:0] key;
+    } bind_t;
 
     // The end of an element.
     typedef struct packed {

@@ -154,6 +154,7 @@ package berth_regs_pkg;
     localparam logic [31:0] WC_TOO_LONG              = 32'h00000008; // Message mode: the credit is smaller than the message
     localparam logic [31:0] WC_NO_MEMORY             = 32'h00000009; // The host had no memory to bring the element's pages in, however often it tried
     localparam logic [31:0] WC_REMOTE_ACCESS         = 32'h0000000a; // The peer's key does not allow the access: unknown, of another protection domain, unbound, used up, wrong range or right
+    localparam logic [31:0] WC_BIND                  = 32'h0000000b; // A BIND names a key that the QP's protection domain does not have, or a range or right that cannot be
 
     // Command status
     localparam logic [31:0] CMD_OK                   = 32'h00000000; // Done
@@ -274,6 +275,8 @@ package berth_regs_pkg;
     localparam logic [31:0] F_ADDRESS_CONFLICTS      = 32'h00000016; // ARP messages of another host that has this card's IPv4 address (RFC 5227)
     localparam logic [31:0] F_ACCESS_REFUSED         = 32'h00000017; // Connections ended by an access that no key allows (QP-11)
     localparam logic [31:0] F_MEMORY_WAITS           = 32'h00000018; // Times that a connection had to wait for memory of its peer (PC-4)
+    localparam logic [31:0] F_BINDS                  = 32'h00000019; // BINDs of send queues (QP-4)
+    localparam logic [31:0] F_BINDS_REFUSED          = 32'h0000001a; // BINDs refused, which ended their connections
 
     // Driver counters
     localparam logic [31:0] D_PINNED                 = 32'h00000000; // Gauge: bytes pinned now (pinned pages x page size, each page once per address space)
@@ -484,6 +487,7 @@ package berth_regs_pkg;
     localparam logic [31:0] OP_READ                  = 32'h00000004; // Opcode of an RDMA READ, likewise
     localparam logic [31:0] OP_NOP                   = 32'h00000005; // Opcode of an element that sends nothing, likewise
     localparam logic [31:0] OP_DELAY                 = 32'h00000006; // Opcode of an element that holds those behind it for a time, likewise
+    localparam logic [31:0] OP_BIND                  = 32'h00000007; // Opcode of an element that binds a key, likewise
     localparam logic [31:0] SEND_PUSH                = 32'h00000001; // Flag of a send's element: PUSH
     localparam logic [31:0] SEND_INLINE              = 32'h00000002; // Flag of a send's element: its data stand in it
     localparam logic [31:0] SEND_IMMEDIATE           = 32'h00000004; // Flag of a send's element: an immediate stands in front of the rest

@@ -66,6 +66,17 @@ package berth_row_pkg;
     localparam logic [5:0] SEND_LIST_BEGIN          = 6'h29; // Its length; it begins
     localparam logic [5:0] SEND_LIST_SIZE           = 6'h2a; // Each of its sizes
     typedef struct packed {
+        logic [23:0] zero_31_8;
+        logic [0:0] waits; // It waits for `CMD_BOUND`; else these words say nothing
+        logic [0:0] zero_6_6;
+        logic [0:0] one_shot; // One operation only (QP-12)
+        logic [1:0] zero_4_3;
+        logic [2:0] rights; // `RIGHT_*`
+    } send_bind_t;
+    localparam logic [5:0] SEND_BIND                = 6'h2c; // Read, of a BIND (QP-4): what it gives
+    localparam logic [5:0] SEND_BIND_KEY            = 6'h2d; // Read: its key
+    localparam logic [5:0] SEND_BIND_RANGE          = 6'h2e; // Read: address of the first byte that is bound, low half, high half; how many there are, likewise
+    typedef struct packed {
         logic [15:0] tag; // `LAYOUT_TAG`, else the card has no rows that firmware knows
         logic [15:0] number; // `LAYOUT_NUMBER`
     } send_layout_t;
@@ -78,6 +89,7 @@ package berth_row_pkg;
     localparam logic [7:0] SEND_CMD_DRAIN           = 8'h06; // Give back memory that is held, after `CMD_END`, when no frame is under way; again until nothing is held
     localparam logic [7:0] SEND_CMD_GIVE_UP         = 8'h07; // Give up the newest of the credits that are not used, as many as `argument` says
     localparam logic [7:0] SEND_CMD_REVOKE          = 8'h08; // Let go of memory in `RANGE`, and ask for it anew; over when `revoking` is 0
+    localparam logic [7:0] SEND_CMD_BOUND           = 8'h09; // A BIND is done: what is behind it goes on
 
     // Rows of the fast path: The half that receives
     typedef struct packed {
@@ -218,6 +230,7 @@ package berth_row_pkg;
     localparam logic [7:0] EVENT_NO_MEMORY          = 8'h07; // Memory of a send cannot be had
     localparam logic [7:0] EVENT_SEND_QUEUE         = 8'h08; // The send queue cannot be read; nothing more is fetched
     localparam logic [7:0] EVENT_SEND_INDEX         = 8'h09; // A doorbell of the send queue names an element that cannot be; nothing more is fetched
+    localparam logic [7:0] EVENT_BIND               = 8'h0a; // A BIND has its turn (QP-4): `send::BIND` and what follows says which
     localparam logic [7:0] EVENT_BROKEN             = 8'h40; // Data breaks the connection
     localparam logic [7:0] EVENT_RECEIVE_QUEUE      = 8'h42; // The receive queue cannot be read; nothing more is fetched
     localparam logic [7:0] EVENT_RECEIVE_INDEX      = 8'h43; // A doorbell of the receive queue names an element that cannot be, and is not taken

@@ -3,8 +3,8 @@
 
 use berth_abi::counters as c;
 use libberth::{
-    Access, Completion, Context, Error, Limits, Mode, ProtectionDomain, QpConfig, Reason, Region, Remote, Sge, Status,
-    WorkRequest,
+    Access, Binding, Completion, Context, Error, Limits, Local, Mode, ProtectionDomain, QpConfig, Reason, Region,
+    Remote, Sge, Status, WorkRequest,
 };
 
 use crate::env::{Env, Role};
@@ -18,7 +18,8 @@ tests! {
           pc_4_a_write_goes_on_though_its_pages_are_given_back_at_once,
           qp_3_reads_of_any_size_move_memory_that_is_not_there,
           qp_11_a_read_that_its_key_does_not_allow_is_refused,
-          qp_13_a_read_of_memory_that_has_gone_fails_at_both_ends;
+          qp_13_a_read_of_memory_that_has_gone_fails_at_both_ends,
+          qp_4_keys_are_bound_by_elements_in_their_turn;
 }
 
 fn config() -> QpConfig {
@@ -39,12 +40,17 @@ fn region(domain: &ProtectionDomain, mem: &Mem, from: usize, len: usize, access:
     Ok(unsafe { domain.register(mem.va(from), len as u64, access) }?)
 }
 
-/// Tells the peer of memory by a SEND.
-fn tell(env: &Env, conn: &mut Conn, va: u64, key: u32) -> Res {
+/// What names memory, as it is told.
+fn words(va: u64, key: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..8].copy_from_slice(&va.to_le_bytes());
     bytes[8..].copy_from_slice(&key.to_le_bytes());
-    conn.send_inline(77, &bytes)?;
+    bytes
+}
+
+/// Tells the peer of memory by a SEND.
+fn tell(env: &Env, conn: &mut Conn, va: u64, key: u32) -> Res {
+    conn.send_inline(77, &words(va, key))?;
     conn.sent(env)?.ok()?;
     Ok(())
 }
@@ -53,6 +59,11 @@ fn tell(env: &Env, conn: &mut Conn, va: u64, key: u32) -> Res {
 fn connect_and_hear(env: &Env, context: &Context, conn: &mut Conn, service: u16, at: &Mem) -> Res<Remote> {
     conn.recv(0, &[at.sge(0, PAGE)])?;
     establish(env, context, &conn.qp, service)?;
+    hear_remote(env, conn, at)
+}
+
+/// What the peer tells next.
+fn hear_remote(env: &Env, conn: &mut Conn, at: &Mem) -> Res<Remote> {
     ensure_eq!(conn.received(env)?.ok()?.byte_len, 12);
     let word = |from: usize| at.bytes()[from..].iter().take(8).rev().fold(0, |n, b| n << 8 | u64::from(*b));
     Ok(Remote { va: word(0), key: word(8) as u32 })
@@ -433,6 +444,84 @@ fn qp_13_a_read_of_memory_that_has_gone_fails_at_both_ends(env: &Env) -> Res {
             establish(env, &context, &conn.qp, 470)?;
             tell(env, &mut conn, mem.va(0), region.key())?;
             ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::NoTarget);
+        }
+    }
+    env.meet("done")
+}
+
+/// Binds a key, and tells the peer in the same post.
+fn bind_and_tell(env: &Env, conn: &mut Conn, binding: Binding) -> Res {
+    let bytes = words(binding.va, binding.key);
+    let sges = [Sge { va: bytes.as_ptr() as u64, len: bytes.len() as u32, reserved: 0 }];
+    let bind = WorkRequest { wr_id: 1, local: Some(Local::Bind(binding)), ..Default::default() };
+    let said = WorkRequest { wr_id: 2, sges: &sges, inline: true, ..Default::default() };
+    // SAFETY: the memory outlives the connection, and inline data is taken at once.
+    unsafe { conn.qp.post_send(&[bind, said]) }?;
+    for wr_id in [1, 2] {
+        let sent = conn.sent(env)?.ok()?;
+        ensure_eq!((sent.wr_id, sent.local), (wr_id, wr_id == 1));
+    }
+    Ok(())
+}
+
+/// Without a system call, and a message behind it finds it done; the process chooses the key's lowest 8 bits.
+fn qp_4_keys_are_bound_by_elements_in_their_turn(env: &Env) -> Res {
+    let (context, domain, mut conn, small) = begin(env)?;
+    let source = Mem::pattern(PAGE, 409)?;
+    match env.role {
+        Role::A => {
+            let first = connect_and_hear(env, &context, &mut conn, 490, &small)?;
+            write(env, &mut conn, &source, (0, 100), first, Some(0))?.ok()?;
+            conn.recv(1, &[small.sge(0, PAGE)])?;
+            env.tell("again", "")?;
+            let second = hear_remote(env, &mut conn, &small)?;
+            ensure_eq!((second.va, second.key), (first.va + 100, first.key ^ 0xff));
+            write(env, &mut conn, &source, (100, 50), second, Some(1))?.ok()?;
+            // The key that it had before.
+            ensure_eq!(write(env, &mut conn, &source, (0, 1), first, None)?.status, Status::RemoteAccess);
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::SendFailed);
+            env.meet("refused")?;
+            let conn = conn_in(&context, &domain, &config())?;
+            establish(env, &context, &conn.qp, 491)?;
+            conn.qp.wait_closed(env.limit())?;
+        }
+        Role::B => {
+            let mem = Mem::new(PAGE)?;
+            // SAFETY: it opens nothing yet.
+            let region = unsafe { domain.register(0, 0, Access::default()) }?;
+            let before = env.counters()?;
+            for n in [7, 8] {
+                conn.recv(n, &[small.sge(0, PAGE)])?;
+            }
+            establish(env, &context, &conn.qp, 490)?;
+            let key = region.key() ^ 0x5a;
+            bind_and_tell(env, &mut conn, Binding { key, va: mem.va(0), len: 100, access: Access::WRITE })?;
+            ensure_eq!(conn.received(env)?.ok()?.wr_id, 7);
+            env.hear("again")?;
+            let once = Access { one_shot: true, ..Access::WRITE };
+            bind_and_tell(env, &mut conn, Binding { key: key ^ 0xff, va: mem.va(100), len: 50, access: once })?;
+            ensure_eq!(conn.received(env)?.ok()?.wr_id, 8);
+            check(&mem.bytes()[..150], 409, 0)?;
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::Access);
+            // By its first name still, however it is called now.
+            // SAFETY: as in `region`.
+            unsafe { region.rebind(mem.va(0), 1, Access::WRITE) }?;
+            env.meet("refused")?;
+            let other = context.create_domain()?;
+            // SAFETY: as above.
+            let foreign = unsafe { other.register(0, 0, Access::default()) }?;
+            let mut conn = conn_in(&context, &domain, &config())?;
+            establish(env, &context, &conn.qp, 491)?;
+            let binding = Binding { key: foreign.key(), va: mem.va(0), len: 1, access: Access::WRITE };
+            let bind = WorkRequest { local: Some(Local::Bind(binding)), ..Default::default() };
+            // SAFETY: as above.
+            unsafe { conn.qp.post_send(&[bind]) }?;
+            ensure_eq!(conn.sent(env)?.status, Status::Bind);
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::SendFailed);
+            let after = env.counters()?;
+            ensure_eq!(after.fw(c::F_BINDS) - before.fw(c::F_BINDS), 2);
+            ensure_eq!(after.fw(c::F_BINDS_REFUSED) - before.fw(c::F_BINDS_REFUSED), 1);
+            drop((region, foreign));
         }
     }
     env.meet("done")

@@ -180,6 +180,7 @@ const EXTRA: Table = &[
     ("OP_READ", wqe::OP_READ as u64, " Opcode of an RDMA READ, likewise."),
     ("OP_NOP", wqe::OP_NOP as u64, " Opcode of an element that sends nothing, likewise."),
     ("OP_DELAY", wqe::OP_DELAY as u64, " Opcode of an element that holds those behind it for a time, likewise."),
+    ("OP_BIND", wqe::OP_BIND as u64, " Opcode of an element that binds a key, likewise."),
     ("SEND_PUSH", wqe::SEND_PUSH as u64, " Flag of a send's element: PUSH."),
     ("SEND_INLINE", wqe::SEND_INLINE as u64, " Flag of a send's element: its data stand in it."),
     (

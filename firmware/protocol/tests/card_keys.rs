@@ -2,12 +2,14 @@
 //! The driver's commands for keys: what RTL's table has after each, and whose keys they may name (QP-9, QP-11).
 
 mod common;
+use berth_abi::counters::{F_BINDS, F_BINDS_REFUSED, F_FAST_EVENTS};
 use berth_abi::message::{CmdDone, KeyBind, KeyFree, KeyRegister, KeysDrop};
-use berth_abi::rows::{HALF_RECEIVES, recv};
+use berth_abi::rows::event::EVENT_BIND;
+use berth_abi::rows::{HALF_RECEIVES, recv, send};
 use berth_abi::status::*;
 use berth_protocol::memory::keys::{Binding, Keys, READ, WRITE};
-use berth_protocol::model::{Rng, World};
-use common::{commands, pair};
+use berth_protocol::model::{Rng, User, World};
+use common::{ASID, TX, commands, end_of, pair};
 
 /// Keys of the model's card.
 const KEYS: usize = 256;
@@ -102,7 +104,7 @@ fn qp_9_a_key_is_of_one_address_space_and_goes_with_it() {
             assert_eq!(w.command(0, KeyFree { asid, key }.encode()).status, CMD_NOT_FOUND);
         }
         // Of the place, and of nobody.
-        assert_eq!(w.command(0, KeyFree { asid, key: key ^ 1 }.encode()).status, CMD_NOT_FOUND);
+        assert_eq!(w.command(0, KeyFree { asid, key: key ^ 1 << 31 }.encode()).status, CMD_NOT_FOUND);
     }
     // A second command waits until the first has ended all.
     let drops = w.post_command(0, KeysDrop { asid: 4 }.encode());
@@ -145,10 +147,89 @@ fn a_key_that_cannot_be_is_refused_and_leaves_nothing() {
 fn keys_leave_rows_alone() {
     let (mut w, a, _) = pair(83);
     let before = commands(&w, &a, HALF_RECEIVES);
-    let (_, key) = register(&mut w, want(common::ASID, 1, &mut Rng(83)));
-    w.command(0, KeyFree { asid: common::ASID, key }.encode());
+    let (_, key) = register(&mut w, want(ASID, 1, &mut Rng(83)));
+    w.command(0, KeyFree { asid: ASID, key }.encode());
     let is_key = |word: &u32| matches!(word & 0xff, recv::CMD_KEY_LOAD | recv::CMD_KEY_STORE);
     let (of_keys, others): (Vec<u32>, Vec<u32>) = commands(&w, &a, HALF_RECEIVES).into_iter().partition(is_key);
     assert_eq!(others, before);
     assert!(!of_keys.is_empty());
+}
+
+/// RTL says that a BIND has its turn.
+fn bind_element(w: &mut World, user: &User, key: u32, binding: Binding) {
+    let Binding { va, len, rights, one_shot, .. } = binding;
+    let scope = send::Bind { waits: 1, rights: rights.into(), one_shot: one_shot.into() };
+    let [low, high] = [|word: u64| word as u32, |word: u64| (word >> 32) as u32];
+    let words = [scope.word(), key, low(va), high(va), low(len), high(len)];
+    for (word, value) in (send::BIND..).zip(words) {
+        w.nodes[user.node].hw.fast.reads.insert((TX, user.qpn, word), value);
+    }
+    w.fast_event(user.node, EVENT_BIND, user.qpn, 0);
+    w.run(3000);
+}
+
+#[test]
+fn qp_4_firmware_binds_for_an_element_as_the_model_does() {
+    let (mut w, mut rng) = (World::new(2, 84), Rng(84));
+    let mut keys: Box<Keys<KEYS>> = Box::default();
+    let [a, b] = [(0, 16), (1, 17)].map(|(node, qpn)| w.create_qp(node, qpn, ASID, |qp| qp.domain = 7));
+    w.connect(&a, &b, 7);
+    let want = want(ASID, 1, &mut rng);
+    let (_, mut key) = register(&mut w, want);
+    assert_eq!(keys.allocate(want.domain, want.entropy), Ok(key));
+    let first = key;
+    for n in 0..50 {
+        let len = rng.draw() >> (n + 1);
+        let binding = match n % 5 {
+            0 => Binding::default(),
+            _ => Binding { va: rng.below(1 << 40), len, rights: 1 + (n % 7) as u8, one_shot: n % 2 == 0, region: 0 },
+        };
+        key ^= rng.below(256) as u32;
+        bind_element(&mut w, &a, key, binding);
+        keys.bind_element(want.domain, key, binding).unwrap();
+        assert_eq!(table(&w, key), keys.words(key as usize >> 8 & (KEYS - 1), ASID));
+        assert_eq!(commands(&w, &a, TX)[1..], vec![send::CMD_BOUND; n + 1]);
+    }
+    assert_eq!((w.counter(0, F_BINDS), w.counter(0, F_FAST_EVENTS)), (50, 0));
+    // The driver knows it by its first name.
+    let bind = KeyBind { asid: ASID, rights: READ, va: 1, len: 1, key: first, ..KeyBind::default() };
+    assert_eq!(w.command(0, bind.encode()).status, CMD_OK);
+    assert_eq!(table(&w, key)[0], key);
+    assert_eq!(w.command(0, KeyFree { asid: ASID, key: first }.encode()).status, CMD_OK);
+    assert_eq!(w.nodes[0].card.keys_in_use(), 0);
+}
+
+#[test]
+fn qp_4_an_element_that_cannot_be_ends_its_connection_and_changes_nothing() {
+    let good = Binding { va: 0x1000, len: 8, rights: READ, one_shot: false, region: 0 };
+    for n in 0..7 {
+        let (mut w, mut rng) = (World::new(2, 85), Rng(85));
+        let domain = if n == 0 { 0 } else { 7 };
+        let [a, b] = [(0, 16), (1, 17)].map(|(node, qpn)| w.create_qp(node, qpn, ASID, |qp| qp.domain = domain));
+        w.connect(&a, &b, 7);
+        let want = want(if n == 1 { OTHER } else { ASID }, 1, &mut rng);
+        let (_, key) = register(&mut w, KeyRegister { domain: if n == 2 { 8 } else { 7 }, ..want });
+        let before = table(&w, key);
+        let (key, binding) = match n {
+            3 => (key ^ 1 << 30, good),
+            4 => (key, Binding { rights: 0, ..good }),
+            5 => (key, Binding { va: u64::MAX, ..good }),
+            6 => (0, good),
+            _ => (key ^ 1, good),
+        };
+        bind_element(&mut w, &a, key, binding);
+        assert_eq!(commands(&w, &a, TX)[1..], [end_of(TX, WC_BIND)], "{n}");
+        assert!(w.nodes[0].hw.fast.keys.values().any(|words| *words == before), "{n}");
+        assert_eq!((w.counter(0, F_BINDS), w.counter(0, F_BINDS_REFUSED)), (0, 1), "{n}");
+    }
+}
+
+/// A QP that has begun anew has no BIND that waits.
+#[test]
+fn qp_4_an_event_of_an_element_that_waits_no_more_is_nothing() {
+    let (mut w, a, _) = pair(86);
+    w.fast_event(0, EVENT_BIND, a.qpn, 0);
+    w.fast_event(0, EVENT_BIND, 99, 0);
+    w.run(3000);
+    assert_eq!(commands(&w, &a, TX), [send::CMD_START]);
 }

@@ -59,6 +59,35 @@ fn qp_11_a_key_protects_one_range_at_a_time() {
 }
 
 #[test]
+fn qp_4_an_element_binds_keys_of_its_domain_and_chooses_their_lowest_bits() {
+    let mut keys = Keys::<4>::new();
+    let key = keys.allocate(D, 5 << 32 | 0x300).unwrap();
+    keys.bind(key, bound(8, 8, READ)).unwrap();
+    for (domain, name, binding) in [
+        (D + 1, key, bound(8, 8, WRITE)),
+        (D, key ^ 1 << 20, bound(8, 8, WRITE)),
+        (D, key ^ 1, bound(8, 0, WRITE)),
+        (D, key ^ 1, bound(u64::MAX, 2, WRITE)),
+    ] {
+        assert!(keys.bind_element(domain, name, binding).is_err());
+        assert_eq!(keys.binding(key), Some(&bound(8, 8, READ)));
+    }
+    let tagged = key & !0xff | 0x77;
+    keys.bind_element(D, tagged, bound(100, 8, WRITE)).unwrap();
+    assert_eq!(keys.check(D, 1, &access(key, 8, 1, Right::Read)), Err(Refusal::Unknown));
+    assert_eq!(keys.check(D, 1, &access(tagged, 107, 1, Right::Write)), Ok(()));
+    keys.bind_element(D, tagged, Binding::default()).unwrap();
+    assert_eq!(keys.check(D, 1, &access(tagged, 107, 1, Right::Write)), Err(Refusal::Unbound));
+    // A region that windows are bound in stays as it is; 0 is no key.
+    let region = keys.register(D, 0, 100, READ | WRITE, 9).unwrap();
+    keys.bind(tagged, Binding { region, ..bound(0, 10, READ) }).unwrap();
+    assert_eq!(keys.bind_element(D, region ^ 1, Binding::default()), Err(KeyError::InUse));
+    let mut first = Keys::<1>::new();
+    let low = first.allocate(D, 5).unwrap();
+    assert_eq!((low, first.bind_element(D, 0, Binding::default())), (5, Err(KeyError::Invalid)));
+}
+
+#[test]
 fn qp_9_unbind_is_bind_of_nothing_and_bad_parameters_change_nothing() {
     let mut keys = Keys::<2>::new();
     let key = keys.allocate(D, 5).unwrap();

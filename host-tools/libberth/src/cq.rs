@@ -43,6 +43,8 @@ pub enum Status {
     NoMemory,
     /// The peer's key does not allow the access (QP-11).
     RemoteAccess,
+    /// The queue pair's protection domain has no such key, or the range or right to be bound cannot be (QP-4).
+    Bind,
     /// A value that this library does not know.
     Other(u8),
 }
@@ -61,6 +63,7 @@ impl From<u8> for Status {
             status::WC_TOO_LONG => Self::TooLong,
             status::WC_NO_MEMORY => Self::NoMemory,
             status::WC_REMOTE_ACCESS => Self::RemoteAccess,
+            status::WC_BIND => Self::Bind,
             other => Self::Other(other),
         }
     }
@@ -84,6 +87,7 @@ impl std::fmt::Display for Status {
             Self::TooLong => "longer than the peer's receive buffer",
             Self::NoMemory => "the host had no memory to bring its pages in",
             Self::RemoteAccess => "the peer's key does not allow this (unknown, used up, wrong range or right)",
+            Self::Bind => "the key is none of the protection domain's, or its range or right cannot be",
             Self::Other(n) => return write!(f, "unknown status {n}"),
         })
     }
@@ -134,7 +138,7 @@ impl Completion {
             remaining: carried.filter(|_| !message).unwrap_or(0),
             immediate: carried.filter(|_| message),
             credit: if recv { cqe.credit } else { 0 },
-            local: matches!(cqe.opcode, wqe::OP_NOP | wqe::OP_DELAY),
+            local: matches!(cqe.opcode, wqe::OP_NOP | wqe::OP_DELAY | wqe::OP_BIND),
             push: cqe.flags & wqe::CQE_PUSH != 0,
         }
     }

@@ -16,7 +16,7 @@ use crate::context::Inner;
 use crate::cq::{CompletionQueue, CqInner, QpProgress};
 use crate::error::{Error, Reason, Result};
 use crate::mapping::Mapping;
-use crate::region::{ProtectionDomain, Remote};
+use crate::region::{Access, ProtectionDomain, Remote};
 use crate::ring::{Progress, WorkQueue, element, rq_doorbell, sq_doorbell};
 
 /// When the next credit list is sent (CR-5).
@@ -128,17 +128,39 @@ pub enum Local {
     /// Holds what is behind it for so many cycles of the card, of which the card rounds to 64, from when all before it has
     /// left for the first time (QP-5). So a process meters its own flow.
     Delay(u64),
+    /// Binds a key, when all before it has left for the first time; what is behind it waits for that (QP-4).
+    Bind(Binding),
+}
+
+/// What a key opens from the completion of its BIND on, and it opens nothing else: no access under its old binding is under
+/// way then. 0 bytes at address 0 are nothing. A one-shot key is fresh again.
+///
+/// The card refuses a key that the queue pair's [`ProtectionDomain`](crate::ProtectionDomain) does not have, bytes that wrap
+/// around, and bytes without a right; the queue pair is in error then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Binding {
+    /// That of a [`Region`](crate::Region), but for its lowest 8 bits, which are the process's to choose: it is the key that
+    /// peers need from now on. Who guesses it needs to guess fewer bits.
+    pub key: u32,
+    /// Virtual address of the first byte.
+    pub va: u64,
+    /// Bytes.
+    pub len: u64,
+    /// What peers may do.
+    pub access: Access,
 }
 
 impl Local {
-    /// Its opcode and length; `None` if it is too long.
-    fn element(self) -> Option<(u8, u32)> {
+    /// Makes an element without ranges one that does this; `None` if it is too long.
+    fn put(self, wqe: Wqe) -> Option<Wqe> {
         match self {
-            Self::Nothing => Some((OP_NOP, 0)),
+            Self::Nothing => Some(Wqe { opcode: OP_NOP, ..wqe }),
             Self::Delay(cycles) => {
                 let time = cycles.div_ceil(DELAY_CYCLES.into());
-                u32::try_from(time).ok().filter(|time| *time <= MAX_MESSAGE).map(|time| (OP_DELAY, time))
+                let length = u32::try_from(time).ok().filter(|time| *time <= MAX_MESSAGE)?;
+                Some(Wqe { opcode: OP_DELAY, length, ..wqe })
             }
+            Self::Bind(Binding { key, va, len, access }) => Some(wqe.with_bind(key, va, len, access.scope())),
         }
     }
 }
@@ -579,7 +601,7 @@ unsafe fn post(
         }
         if let Some(local) = r.local.filter(|_| sends) {
             let more = line || r.inline || r.push || !r.sges.is_empty();
-            local.element().filter(|_| !more).ok_or(Error::NotOfLocal)?;
+            local.put(Wqe::default()).filter(|_| !more).ok_or(Error::NotOfLocal)?;
         }
         if sends && line && !r.inline && r.sges.len() > max {
             return Err(Error::TooManySges { got: r.sges.len(), max });
@@ -597,7 +619,7 @@ unsafe fn post(
         let mut wqe = element(opcode, flags, r.wr_id, r.sges)?;
         slot = None;
         if let Some(local) = r.local.filter(|_| sends) {
-            (wqe.opcode, wqe.length) = local.element().expect("checked above");
+            wqe = local.put(wqe).expect("checked above");
         }
         if r.inline && sends {
             let mut data = [0; MAX_INLINE];
@@ -661,8 +683,9 @@ fn check_queues(q: &ioctl::CreateQp, config: &QpConfig) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_abi::rows::recv;
     use berth_abi::wqe::{
-        OP_DELAY, OP_NOP, OP_READ, OP_WRITE, SEND_FENCE, SEND_IMMEDIATE, SEND_UNSIGNALLED, SLOT_INLINE,
+        OP_BIND, OP_DELAY, OP_NOP, OP_READ, OP_WRITE, SEND_FENCE, SEND_IMMEDIATE, SEND_UNSIGNALLED, SLOT_INLINE,
     };
 
     #[test]
@@ -793,6 +816,15 @@ mod tests {
             unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap();
             assert_eq!((memory[at].opcode, memory[at].flags, memory[at].length), wanted);
         }
+        let access = Access { one_shot: true, ..Access::WRITE };
+        let bind = local(Local::Bind(Binding { key: 0xabcd_ef01, va: 5, len: 7 << 32 | 9, access }));
+        let at = queue.producer() as usize;
+        // SAFETY: as above.
+        unsafe { post(&mut queue, &progress, OP_SEND, &[bind]) }.unwrap();
+        let scope = (recv::KeyScope { one_shot: 1, rights: recv::RIGHT_WRITE, ..recv::KeyScope::default() }).word();
+        assert_eq!((memory[at].opcode, memory[at].num_sge, memory[at].length), (OP_BIND, scope as u16, 9));
+        assert_eq!((memory[at].sge[0].va, memory[at].sge[0].len, memory[at].sge[0].reserved), (5, 0xabcd_ef01, 7));
+        assert_eq!(memory[at].slot().as_ref(), memory[at].words().first_chunk());
         assert_eq!(queue.bytes(), 0, "no time is counted as bytes");
         let (data, somewhere) = ([0; 4], Some(Remote { va: 0, key: 1 }));
         let sges = [range(&data)];

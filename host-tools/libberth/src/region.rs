@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use berth_abi::ioctl;
-use berth_abi::rows::recv;
+use berth_abi::rows::{recv, send};
 
 use crate::context::Inner;
 use crate::cq::CompletionQueue;
@@ -39,6 +39,11 @@ impl Access {
         right(self.read, recv::RIGHT_READ)
             | right(self.write, recv::RIGHT_WRITE)
             | right(self.atomic, recv::RIGHT_ATOMIC)
+    }
+
+    /// As a BIND has it.
+    pub(crate) fn scope(self) -> send::Bind {
+        send::Bind { rights: self.rights(), one_shot: self.one_shot.into(), ..send::Bind::default() }
     }
 
     fn flags(self) -> u32 {

@@ -9,7 +9,7 @@ use berth_abi::cpu::{LIST_BAD, LIST_EARLY, LIST_OVERFLOW};
 use berth_protocol::credit::cut::Mode;
 use berth_random::{Rng, mix, seed};
 use berth_rtl_unit::Module;
-use cut::{AHEAD, Counts, Elem, Kind, Rig};
+use cut::{AHEAD, Bind, Counts, Elem, Kind, Rig};
 
 /// QPs of the module.
 const QPS: u32 = 64;
@@ -429,6 +429,32 @@ fn qp_5_a_delay_holds_what_is_behind_it() {
     }
 }
 
+/// A BIND is told when all before it has been sent, and what is behind it is cut when firmware has done it.
+#[test]
+fn qp_4_a_bind_holds_what_is_behind_it() {
+    for (width, time) in widths().into_iter().flat_map(|width| [1, 3000].map(|time| (width, time))) {
+        let mut rig = one(width, Mode::Message, &[(0, &[100; 8])]);
+        rig.bind_time = time;
+        let bind = Bind { key: 0xabcd_ef01, va: u64::MAX - 9, span: 1 << 40 | 7, one_shot: true, rights: 5 };
+        let bind = |va| Elem { bind: Some(Bind { va, ..bind }), ..Elem::default() };
+        for elem in [Elem::of(1), bind(1), bind(u64::MAX), Elem::of(2)] {
+            rig.post(5, elem);
+        }
+        (0..1000).for_each(|_| rig.step());
+        assert_eq!(pieces(&rig), [(Kind::Data, 1)], "it is not sent");
+        for pieces in 1..4 {
+            rig.send(5, pieces);
+            rig.cover(5, pieces);
+            (0..time + 300).for_each(|_| rig.step());
+            rig.rest();
+        }
+        assert_eq!(pieces(&rig)[1..], [(Kind::Empty, 0), (Kind::Empty, 0), (Kind::Data, 2)]);
+        rig.post(5, Elem::of(3));
+        rig.rest();
+        assert_eq!(rig.qps[&5].done(), 5);
+    }
+}
+
 /// CR-3: "With no credit the sender holds the data." It is counted each time that it is looked at: when the element comes,
 /// and when what came has brought no credit. No piece waits for the size of a credit that is there.
 #[test]
@@ -741,6 +767,7 @@ fn whatever_comes(width: u32, draw: &mut Rng) {
     rig.stall = if draw.chance(0.5) { 0.0 } else { draw.below(90) as f64 / 100.0 };
     let mut qs = vec![(0, false), (5, true), (33, false), (QPS - 1, true)];
     qs.truncate(draw.between(1, 4) as usize);
+    rig.bind_time = 1 << draw.below(11);
     let mode = |message| if message { Mode::Message } else { Mode::Stream };
     let selective = draw.chance(0.8);
     qs.iter().for_each(|&(q, message)| rig.start_with(q, mode(message), selective));
@@ -761,12 +788,20 @@ fn whatever_comes(width: u32, draw: &mut Rng) {
                 let elem =
                     Elem { len, bad, push, inline, ctxs, write, imm, fence: draw.chance(0.1), ..Elem::default() };
                 let local = Elem { len: 0, write: None, imm: false, ..elem };
+                let bind = Bind {
+                    key: draw.draw() as u32,
+                    va: draw.draw(),
+                    span: draw.draw(),
+                    one_shot: draw.chance(0.5),
+                    rights: draw.below(8) as u8,
+                };
                 rig.post(
                     q,
                     match draw.below(20) {
                         0 => Elem { nothing: true, ..local },
                         1 => Elem { delay: Some(draw.below(8) as u32), ..local },
-                        2..6 if message => Elem { read: true, write: None, imm: false, ..elem },
+                        2 => Elem { bind: Some(bind), ..local },
+                        3..7 if message => Elem { read: true, write: None, imm: false, ..elem },
                         _ => elem,
                     },
                 );

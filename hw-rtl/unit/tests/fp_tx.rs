@@ -10,11 +10,11 @@ use berth_abi::card::FAST_PROBE;
 use berth_abi::cpu::{LIST_BAD, LIST_EARLY};
 use berth_abi::rows::event::MEMORY_AGAIN;
 use berth_abi::rows::{LAYOUT_NUMBER, LAYOUT_TAG, send};
-use berth_abi::status::{WC_BAD_WQE, WC_FLUSHED, WC_OK, WC_REMOTE_ERROR, WC_TOO_LONG};
+use berth_abi::status::{WC_BAD_WQE, WC_BIND, WC_FLUSHED, WC_OK, WC_REMOTE_ERROR, WC_TOO_LONG};
 use berth_abi::wqe::{SEND_IMMEDIATE, SEND_INLINE, SEND_PUSH};
 use berth_random::{Rng, cases, mix, seed};
 use tx::peer::psn_of;
-use tx::{Bench, DENIED, Element, Settings, Setup, random_element, widths};
+use tx::{Bench, Bind, DENIED, Element, Settings, Setup, random_element, widths};
 
 /// Elements of `len` bytes, one context each, one after the other in memory.
 fn row_of(count: u32, len: u32) -> Vec<Element> {
@@ -253,6 +253,7 @@ fn qp_3_what_stands_in_front_of_the_data_is_checked() {
     let read = || Element { source: Some((1, 2)), ..plain() };
     let nop = || Element { nothing: true, ..Element::default() };
     let delay = || Element { delay: Some(1), ..Element::default() };
+    let bind = || Element { bind: Some(Bind::random(&mut Rng(3))), ..Element::default() };
     let alone = Settings { remote: false, ..message.clone() };
     let unread = Settings { reads: 0, ..message.clone() };
     let foreign = Settings { selective: false, ..message.clone() };
@@ -281,6 +282,12 @@ fn qp_3_what_stands_in_front_of_the_data_is_checked() {
         (&message, delay(), (0, u64::from(SEND_INLINE) << 8)),
         (&message, delay(), (0, u64::from(SEND_IMMEDIATE) << 8)),
         (&stream, delay(), (0, 1 << 63)),
+        (&stream, bind(), (0, u64::from(SEND_PUSH) << 8)),
+        (&message, bind(), (0, u64::from(SEND_INLINE) << 8)),
+        (&message, bind(), (0, u64::from(SEND_IMMEDIATE) << 8)),
+        (&message, bind(), (0, 1 << (16 + 7))),
+        (&stream, bind(), (0, 1 << (16 + 3))),
+        (&stream, bind(), (0, 1 << 31)),
     ];
     for width in widths() {
         for (settings, element, (at, bits)) in &cases {
@@ -347,6 +354,34 @@ fn qp_5_a_delay_holds_packets_and_a_nop_holds_nothing() {
         assert!(at[1] - at[0] < 300 && at[3] - at[2] < 300, "{at:?}");
         assert!((64 * u64::from(TIME) - 400..64 * u64::from(TIME) + 900).contains(&held), "{held} clocks");
         assert_eq!(bench.held(7), NOTHING);
+    }
+}
+
+/// A BIND is firmware's, when all before it has left; what is behind it, too, waits for that.
+#[test]
+fn qp_4_a_bind_holds_what_is_behind_it_until_firmware_has_done_it() {
+    for (width, doorbell) in widths().into_iter().flat_map(|width| [false, true].map(|doorbell| (width, doorbell))) {
+        let mut bench = Bench::new(width, Setup::default(), 7);
+        bench.connect(7, Settings { message: true, ..Settings::default() });
+        bench.credits(7, &[100; 4]);
+        bench.deaf = true;
+        let bind = || Element { bind: Some(Bind::random(&mut Rng(3))), ..Element::default() };
+        let send = || Element::plain(0, 100);
+        bench.post(7, &[send(), bind(), bind(), send()], doorbell);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench), [0]);
+        bench.deaf = false;
+        bench.finish(20_000);
+        assert_eq!((bench.statuses(7), bench.held(7)), (vec![WC_OK; 4], NOTHING));
+        // Nothing waits now, and the row says so.
+        assert_eq!(bench.read(7, send::BIND) & send::Bind { waits: 1, ..send::Bind::default() }.word(), 0);
+        // One that firmware does not do ends with the QP.
+        bench.deaf = true;
+        bench.post(7, &[bind(), send()], false);
+        quiet(&mut bench);
+        bench.end(7, WC_BIND);
+        bench.run(500);
+        assert_eq!(bench.statuses(7)[4..], [WC_BIND, WC_FLUSHED]);
     }
 }
 

@@ -180,6 +180,10 @@ table! {
     F_ACCESS_REFUSED = 23;
     /// Times that a connection had to wait for memory of its peer (PC-4).
     F_MEMORY_WAITS = 24;
+    /// BINDs of send queues (QP-4).
+    F_BINDS = 25;
+    /// BINDs refused, which ended their connections.
+    F_BINDS_REFUSED = 26;
     }
 }
 /// Firmware counters.

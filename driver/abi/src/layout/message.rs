@@ -358,14 +358,14 @@ messages! {
         va: u64 = 4,
         /// Bytes.
         len: u64 = 6,
-        /// The key.
+        /// The key; a BIND may have given it other lowest 8 bits.
         key: u32 = 8,
     }
     /// Ends a key.
     KeyFree = CMD_KEY_FREE {
         /// Address space.
         asid: u8 = 2 . 0,
-        /// The key.
+        /// The key; a BIND may have given it other lowest 8 bits.
         key: u32 = 3,
     }
     /// Ends all keys of an address space.

@@ -119,6 +119,15 @@ pub mod send {
             /// Memory is asked for or held (bit 6), blocks (bits 5:0); 0: none.
             holds: 15 0,
         }
+        /// What a BIND gives.
+        Bind {
+            /// It waits for `CMD_BOUND`; else these words say nothing.
+            waits: 7 7,
+            /// One operation only (QP-12).
+            one_shot: 5 5,
+            /// `RIGHT_*`.
+            rights: 2 0,
+        }
         /// What is open.
         Counts {
             /// Pieces that are not acknowledged.
@@ -176,6 +185,12 @@ pub mod send {
             LIST_BEGIN = 41;
             /// Each of its sizes.
             LIST_SIZE = 42;
+            /// Read, of a BIND (QP-4): what it gives.
+            BIND = 44: Bind;
+            /// Read: its key.
+            BIND_KEY = 45;
+            /// Read: address of the first byte that is bound, low half, high half; how many there are, likewise.
+            BIND_RANGE = 46 * 4;
             /// Read: which layout rows have.
             LAYOUT = 63: Layout;
         }
@@ -200,6 +215,8 @@ pub mod send {
         CMD_GIVE_UP = 7;
         /// Let go of memory in `RANGE`, and ask for it anew; over when `revoking` is 0.
         CMD_REVOKE = 8;
+        /// A BIND is done: what is behind it goes on.
+        CMD_BOUND = 9;
         }
     }
 }
@@ -503,6 +520,8 @@ pub mod event {
         EVENT_SEND_QUEUE = 8;
         /// A doorbell of the send queue names an element that cannot be; nothing more is fetched.
         EVENT_SEND_INDEX = 9;
+        /// A BIND has its turn (QP-4): `send::BIND` and what follows says which. What is behind it waits for `CMD_BOUND`.
+        EVENT_BIND = 10;
         /// Data breaks the connection. Argument: `FAULT_*`.
         EVENT_BROKEN = 0x40;
         /// The receive queue cannot be read; nothing more is fetched.

@@ -56,6 +56,8 @@ table! {
     WC_NO_MEMORY = 9;
     /// The peer's key does not allow the access: unknown, of another protection domain, unbound, used up, wrong range or right.
     WC_REMOTE_ACCESS = 10;
+    /// A BIND names a key that the QP's protection domain does not have, or a range or right that cannot be.
+    WC_BIND = 11;
     }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
 //! Queue elements that process and card share: send and receive WQE, CQE.
 
+use super::rows::send::Bind;
+
 /// SGEs of one WQE.
 pub const MAX_SGE: usize = 7;
 /// Bytes of a WQE; a queue is an array of them, indexed by the producer index modulo its depth.
@@ -26,6 +28,9 @@ pub const OP_NOP: u8 = 5;
 /// `Wqe::opcode`: DELAY (QP-5), likewise. When all before it has left for the first time, what is behind it is held for
 /// `Wqe::length` units of `DELAY_CYCLES`.
 pub const OP_DELAY: u8 = 6;
+/// `Wqe::opcode`: BIND (QP-4), likewise. Binds a key of the QP's protection domain, as `Wqe::with_bind` puts it; what is behind
+/// it is held until that is done.
+pub const OP_BIND: u8 = 7;
 /// Cycles of the card in the unit of a DELAY.
 pub const DELAY_CYCLES: u32 = 64;
 
@@ -68,15 +73,17 @@ pub struct Wqe {
     pub opcode: u8,
     /// `SEND_*`; 0 for receives. Unknown flags are refused.
     pub flags: u8,
-    /// SGEs in use, 0 to `MAX_SGE`; one less with `SEND_IMMEDIATE`, `OP_WRITE` or `OP_READ`.
+    /// SGEs in use, 0 to `MAX_SGE`; one less with `SEND_IMMEDIATE`, `OP_WRITE` or `OP_READ`. Of a BIND what it gives, as a
+    /// `send::Bind`.
     pub num_sge: u16,
-    /// Sum of the SGE lengths; must match. With `SEND_INLINE` the bytes of data. Of a DELAY its time.
+    /// Sum of the SGE lengths; must match. With `SEND_INLINE` the bytes of data. Of a DELAY its time, of a BIND the lower
+    /// half of the number of bytes.
     pub length: u32,
     /// The caller's own, returned in the completion.
     pub wr_id: u64,
     /// Gather or scatter list; with `SEND_INLINE` the data from its first byte on. With `SEND_IMMEDIATE`, `OP_WRITE` or `OP_READ`
     /// all of that is one place further back, and the first place has the remote address in `va`, the key in `len` and the
-    /// immediate in `reserved`, each 0 if there is none.
+    /// immediate in `reserved`, each 0 if there is none. Of a BIND the first place alone is used.
     pub sge: [Sge; MAX_SGE],
 }
 
@@ -106,7 +113,7 @@ impl Wqe {
 
     /// Something stands in front of SGEs and data.
     pub const fn has_line(&self) -> bool {
-        self.flags & SEND_IMMEDIATE != 0 || self.one_sided()
+        self.flags & SEND_IMMEDIATE != 0 || self.one_sided() || self.opcode == OP_BIND
     }
 
     /// It names memory of the peer.
@@ -158,12 +165,26 @@ impl Wqe {
         Some(wqe)
     }
 
+    /// Makes an element without SGEs a BIND: from then on the key opens `len` bytes from `va` on to the peers of the QP's
+    /// protection domain, with the rights of `scope`, and nothing else; 0 bytes at 0 are nothing. The key's lowest 8 bits may
+    /// be other ones than it had: they are its own then.
+    pub const fn with_bind(mut self, key: u32, va: u64, len: u64, scope: Bind) -> Self {
+        self.opcode = OP_BIND;
+        self.num_sge = scope.word() as u16;
+        self.length = len as u32;
+        self.sge[0] = Sge {
+            va,
+            len: key,
+            reserved: (len >> 32) as u32,
+        };
+        self
+    }
+
     /// Bytes that it sends or takes, which a doorbell counts.
     pub const fn bytes(&self) -> u32 {
-        if self.opcode == OP_DELAY {
-            0
-        } else {
-            self.length
+        match self.opcode {
+            OP_DELAY | OP_BIND => 0,
+            _ => self.length,
         }
     }
 
@@ -185,7 +206,12 @@ impl Wqe {
     /// Its words in a doorbell's slot; `None` if it has more SGEs or data than that holds.
     pub fn slot(&self) -> Option<[u64; SLOT_WORDS]> {
         let line = usize::from(self.has_line());
-        let (lines, data) = (usize::from(self.num_sge) + line, self.length as usize);
+        let sges = if self.opcode == OP_BIND {
+            0
+        } else {
+            usize::from(self.num_sge)
+        };
+        let (lines, data) = (sges + line, self.length as usize);
         if lines > 2 || (self.flags & SEND_INLINE != 0 && data > SLOT_INLINE - 16 * line) {
             return None;
         }

@@ -127,7 +127,27 @@ impl<const KEYS: usize> Index<KEYS> {
         }
         let binding = Binding { va, len, rights, one_shot, region: 0 };
         let mut table = Table { asid, sh, hw };
-        Verbs::<KEYS>::bind(&mut table, key, binding).map_or_else(status, |()| CMD_OK)
+        let current = Verbs::<KEYS>::current(&mut table, key);
+        let bound = current.and_then(|key| Verbs::<KEYS>::bind(&mut table, key, binding));
+        bound.map_or_else(status, |()| CMD_OK)
+    }
+
+    /// Does the BIND of a QP of address space `asid` and protection domain `domain`.
+    ///
+    /// # Errors
+    /// [`KeyError`]: nothing has changed.
+    pub(super) fn bind_element<H: Hw>(
+        &mut self,
+        (asid, domain): (u8, u16),
+        key: u32,
+        binding: Binding,
+        sh: &mut Shared,
+        hw: &mut H,
+    ) -> Result<(), KeyError> {
+        if !self.is_of(key, asid) {
+            return Err(KeyError::Unknown);
+        }
+        Verbs::<KEYS>::bind_element(&mut Table { asid, sh, hw }, domain, key, binding)
     }
 
     /// Ends a key.
@@ -137,7 +157,8 @@ impl<const KEYS: usize> Index<KEYS> {
             return CMD_NOT_FOUND;
         }
         let mut table = Table { asid, sh, hw };
-        let ended = self.verbs.deallocate(&mut table, key);
+        let current = Verbs::<KEYS>::current(&mut table, key);
+        let ended = current.and_then(|key| self.verbs.deallocate(&mut table, key));
         if ended.is_ok()
             && let Some(owner) = self.owner(key)
         {

@@ -8,16 +8,18 @@ use super::qp::{CONNECTED, Due, Qp, TODO_GO};
 use super::shared::Shared;
 use crate::base::rule::{self, Rule};
 use crate::credit::recall::Answered;
+use crate::memory::keys::Binding;
 use crate::rc::{NOT_YET_TIMER, NakCode, RoundTrip, Syndrome, Tries};
 use crate::wire::headers::{PSN_MASK, psn_sub};
 use berth_abi::counters::{
-    F_ACCESS_REFUSED, F_BAD_INDEX, F_FAST_EVENTS, F_MEMORY_WAITS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN,
+    F_ACCESS_REFUSED, F_BAD_INDEX, F_BINDS, F_BINDS_REFUSED, F_FAST_EVENTS, F_MEMORY_WAITS, F_NO_CREDIT, F_RECALLED,
+    F_TIMEOUTS, F_WITHDRAWN,
 };
 use berth_abi::cpu::{LIST_OK, LIST_REPEAT};
 use berth_abi::rows::{ROW_CLOCK as UNIT, event::*, recv, send};
 use berth_abi::status::{
     PAGE_NO_MEMORY, PAGE_OVER_BUDGET, REASON_ACCESS, REASON_BAD_INDEX, REASON_NO_TARGET, REASON_PEER_LOST,
-    REASON_PROTOCOL, REASON_QUEUE_READ, REASON_SEND_FAILED, REASON_WITHDRAWN, WC_FLUSHED, WC_LOCAL_PROTECTION,
+    REASON_PROTOCOL, REASON_QUEUE_READ, REASON_SEND_FAILED, REASON_WITHDRAWN, WC_BIND, WC_FLUSHED, WC_LOCAL_PROTECTION,
     WC_NO_MEMORY, WC_OVER_BUDGET, WC_REMOTE_ACCESS, WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
 };
 
@@ -229,16 +231,47 @@ impl Qp {
 
 impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// Event `code` of the fast path for QP `qpn` (`CPU_FAST_EVENT`, `CPU_FAST_ARG`): no packet on a clean wire causes
-    /// one. All are counted (`F_FAST_EVENTS`).
+    /// one, but for a BIND. All others are counted (`F_FAST_EVENTS`).
     #[inline(never)]
     pub fn fast_event<H: Hw>(&mut self, now: u64, code: u32, qpn: u32, arg: u32, hw: &mut H) {
         self.sh.begin(Self::FAST_EVENT_STEPS);
+        if code == EVENT_BIND {
+            return self.fast_bind(now, qpn, hw);
+        }
         hw.count(F_FAST_EVENTS, 1);
         if let Some((qp, sh)) = self.qp(qpn)
             && qp.fast.on
             && qp.state == CONNECTED
         {
             qp.fast_event(now, code, arg, sh, hw);
+        }
+    }
+
+    /// A BIND of QP `qpn` has its turn (QP-4): it is done, or fails when all before it is acknowledged.
+    #[inline(never)]
+    fn fast_bind<H: Hw>(&mut self, now: u64, qpn: u32, hw: &mut H) {
+        let qp = Self::index(qpn).and_then(|i| self.qps.get_mut(i));
+        let Some(qp) = qp.filter(|qp| qp.fast.on && qp.state == CONNECTED) else {
+            return;
+        };
+        let scope = send::Bind::from_word(qp.fast_sends(send::BIND, hw));
+        if scope.waits == 0 {
+            // The QP has begun anew since.
+            return;
+        }
+        let [key, va, va_high, len, len_high] = [0, 1, 2, 3, 4].map(|word| qp.fast_sends(send::BIND_KEY + word, hw));
+        let wide = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let (va, len) = (wide(va, va_high), wide(len, len_high));
+        let binding = Binding { va, len, rights: scope.rights as u8, one_shot: scope.one_shot != 0, region: 0 };
+        match self.keys.bind_element((qp.asid, qp.domain), key, binding, &mut self.sh, hw) {
+            Ok(()) => {
+                hw.count(F_BINDS, 1);
+                qp.fast_send(send::COMMAND, send::CMD_BOUND, hw);
+            }
+            Err(_) => {
+                hw.count(F_BINDS_REFUSED, 1);
+                qp.fast_failure(now, WC_BIND, &mut self.sh, hw);
+            }
         }
     }
 }

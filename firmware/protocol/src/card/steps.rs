@@ -37,7 +37,7 @@ const RECORDS: u32 = CONTROL_WORDS - MESSAGE_HEADER as u32;
 const RX_LIST: u32 = CONTROL_WORDS + HAND_OVER + CONTROL_WORDS;
 
 /// A key is loaded, stored, and stored again if it cannot be what was asked for.
-const KEY: u32 = 6 * KEY_WORDS;
+const KEY: u32 = 7 * KEY_WORDS;
 /// Places are looked at, and the keys of some ended.
 const KEYS_STEP: u32 = DROP_LOOKS as u32 + DROP_KEYS as u32 * 2 * KEY_WORDS + ANSWER;
 
@@ -75,8 +75,8 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     pub const RX_STEPS: u32 = max(Self::RX_CONTROL, max(RX_LIST, Self::RENAMED));
     /// Steps of [`Card::tx_done`].
     pub const TX_DONE_STEPS: u32 = 0;
-    /// Steps of [`Card::fast_event`].
-    pub const FAST_EVENT_STEPS: u32 = 0;
+    /// Steps of [`Card::fast_event`]: a BIND.
+    pub const FAST_EVENT_STEPS: u32 = KEY;
     /// Steps of [`Card::timer`]: deadlines of all QPs, peers and requests, of which a peer's may have QPs that ask or
     /// end; the next deadline.
     pub const TIMER_STEPS: u32 = Self::QPS_STEPS

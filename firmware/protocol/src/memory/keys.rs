@@ -215,6 +215,19 @@ impl<const N: usize> Verbs<N> {
         self.used as usize
     }
 
+    /// The key in the place of `key`, if that differs from it in nothing but what its owner may choose.
+    ///
+    /// # Errors
+    /// [`KeyError::Unknown`].
+    pub fn current(store: &mut impl Store, key: u32) -> Result<u32, KeyError> {
+        Self::at_place(store, key).map(|entry| entry.key)
+    }
+
+    fn at_place(store: &mut impl Store, key: u32) -> Result<Entry, KeyError> {
+        let same = |entry: &Entry| entry.state != State::Free && entry.key >> TAG_BITS == key >> TAG_BITS;
+        Some(store.load(Self::place_of(key))).filter(same).ok_or(KeyError::Unknown)
+    }
+
     fn find(store: &mut impl Store, key: u32) -> Result<Entry, KeyError> {
         Some(store.load(Self::place_of(key))).filter(|entry| entry.is(key)).ok_or(KeyError::Unknown)
     }
@@ -342,6 +355,11 @@ impl<const N: usize> Verbs<N> {
     /// [`KeyError::Unknown`], [`KeyError::Invalid`], [`KeyError::InUse`] (a region with windows): nothing has changed.
     pub fn bind(store: &mut impl Store, key: u32, binding: Binding) -> Result<(), KeyError> {
         let entry = Self::find(store, key)?;
+        Self::bind_as(store, entry, key, binding)
+    }
+
+    /// Puts `entry` back into its place, bound anew, as `key`.
+    fn bind_as(store: &mut impl Store, entry: Entry, key: u32, binding: Binding) -> Result<(), KeyError> {
         if entry.windows != 0 {
             return Err(KeyError::InUse);
         }
@@ -359,14 +377,14 @@ impl<const N: usize> Verbs<N> {
                     && binding.va >= region.binding.va
                     && end <= region.binding.va + region.binding.len
                     && binding.rights & !region.binding.rights == 0;
-                if !within || binding.region == key || region.windows == u16::MAX {
+                if !within || binding.region == entry.key || region.windows == u16::MAX {
                     return Err(KeyError::Invalid);
                 }
                 region.windows += 1;
                 store.store(Self::place_of(binding.region), &region);
             }
         }
-        let mut new = entry;
+        let mut new = Entry { key, ..entry };
         if !rule::broken(Rule::BoundIsFresh) {
             new.claim = None;
         }
@@ -377,6 +395,22 @@ impl<const N: usize> Verbs<N> {
         store.store(Self::place_of(key), &new);
         Self::leave(store, entry.binding.region);
         Ok(())
+    }
+
+    /// The BIND of a send queue (QP-4), as [`Verbs::bind`]: of a key of protection domain `domain`, whose lowest bits are those
+    /// of `key` from now on.
+    ///
+    /// # Errors
+    /// As [`Verbs::bind`]; [`KeyError::Unknown`] for a key of another domain, [`KeyError::Invalid`] for the key 0.
+    pub fn bind_element(store: &mut impl Store, domain: u16, key: u32, binding: Binding) -> Result<(), KeyError> {
+        let entry = Self::at_place(store, key)?;
+        if !rule::holds(Rule::KeyOfDomain, entry.domain == domain) {
+            return Err(KeyError::Unknown);
+        }
+        if key == 0 {
+            return Err(KeyError::Invalid);
+        }
+        Self::bind_as(store, entry, key, binding)
     }
 
     /// UnbindRKey: the key stays allocated and gives access to nothing.
@@ -495,6 +529,14 @@ impl<const N: usize> Keys<N> {
     /// As it.
     pub fn bind(&mut self, key: u32, binding: Binding) -> Result<(), KeyError> {
         Verbs::<N>::bind(&mut self.entries, key, binding)
+    }
+
+    /// As [`Verbs::bind_element`].
+    ///
+    /// # Errors
+    /// As it.
+    pub fn bind_element(&mut self, domain: u16, key: u32, binding: Binding) -> Result<(), KeyError> {
+        Verbs::<N>::bind_element(&mut self.entries, domain, key, binding)
     }
 
     /// As [`Verbs::unbind`].

@@ -11,7 +11,8 @@
 // again of an older one might be placed last (`rc::Requester`). To see that, four elements before it are looked at in a clock.
 //
 // An element with a fence is not begun before all READs before it are complete. A NOP is a piece without packet. So is a DELAY,
-// some time after all pieces before it have left; its turn comes by a look at one QP in each clock.
+// some time after all pieces before it have left; its turn comes by a look at one QP in each clock. So is a BIND (QP-4), when
+// all before it have left and firmware has written the key.
 //
 // Unused credits can be given up, newest first (decision 19): the list whose proof was waited for is forgotten with them.
 //
@@ -83,6 +84,12 @@ module berth_fp_cut #(
     output logic [$clog2(QPS)-1:0]       cut_q,
     output logic [7:0]                   cut_pieces,
 
+    // a BIND has its turn; what it says, of QP `cfg_q`; it is done
+    output logic                         bind_valid,
+    output logic [$clog2(QPS)-1:0]       bind_q,
+    output berth_card_pkg::bind_t        bind_data,
+    input  logic                         bound_we,          // of QP `cfg_q`
+
     output logic                         cut_fault_valid,   // a list breaks the protocol
     output logic [$clog2(QPS)-1:0]       cut_fault_q,
     output logic [7:0]                   cut_fault_status,  // LIST_*
@@ -144,15 +151,17 @@ module berth_fp_cut #(
     assign element_sum = {1'b0, element.va} + 65'(element.len);
     assign element_end = element_sum[64] ? '1 : element_sum[63:0];
     logic [31:0]   e_len, size;
-    logic          e_bad, e_push, e_inline, e_write, e_read, e_imm, e_fence, e_nothing, e_delay, size_we;
-    logic [63:0]   e_va, e_end;
+    logic          e_bad, e_push, e_inline, e_write, e_read, e_imm, e_fence, e_nothing, e_delay, e_bind, size_we;
+    logic [63:0]   e_va, e_end;          // e_end, e_len: of a BIND bytes and key
+    logic [3:0]    e_access;
     logic [LC:0]   e_ctxs;
     logic [31:0]   put_q;                // number of the next credit of the list at hand
-    berth_fp_mem #(.WIDTH(170+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+    berth_fp_mem #(.WIDTH(175+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
         .wdata({element.ctxs[LC:0], element.bad, element.push, element.inlined, element.write, element.read, element.has_imm,
-                 element.fence, element.nothing, element.delay, element.va, element_end, element.len}),
+                 element.fence, element.nothing, element.delay, element.bind_key, element.one_shot, element.rights, element.va,
+                 element.bind_key ? {element.span, element.key} : {element_end, element.len}}),
         .re(state_q == ROWS), .raddr({q_q, elem[LE-1:0]}),
-        .rdata({e_ctxs, e_bad, e_push, e_inline, e_write, e_read, e_imm, e_fence, e_nothing, e_delay, e_va, e_end, e_len}));
+        .rdata({e_ctxs, e_bad, e_push, e_inline, e_write, e_read, e_imm, e_fence, e_nothing, e_delay, e_bind, e_access, e_va, e_end, e_len}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS*ROOM), .OWN(1'b1)) m_size (.clk(clk), .we(size_we), .waddr({fill_q, put_q[CW-1:0]}),
         .wdata(lst.size), .re(state_q == ROWS), .raddr({q_q, next_out[CW-1:0]}), .rdata(size));
 
@@ -225,30 +234,44 @@ module berth_fp_cut #(
     assign alone = kind == berth_card_pkg::PIECE_BAD || kind == berth_card_pkg::PIECE_EMPTY || !needs;
     assign cut  = state_q == CUT && have && room && clear && !waits && ((credit && (message || size != 32'd0)) || alone);
 
-    // ---- fences, and DELAYs -------------------------------------------------------------
+    // ---- fences, DELAYs and BINDs -------------------------------------------------------
     logic           behind_q;            // a READ before it is open
-    logic           waits, starts;       // it waits, or is a DELAY that is not over; a DELAY begins
-    logic [QPS-1:0] delayed_q;           // its DELAY is not over
+    logic           holds;               // it is a DELAY or a BIND
+    logic           waits, starts;       // it waits, or is one of these that is not over; one begins
+    logic [QPS-1:0] delayed_q;           // its DELAY or BIND is not over
+    logic [QPS-1:0] binding_q;           // it is a BIND that firmware is not done with
     logic [QW-1:0]  look_q, looked_q;    // the QP that is looked at now, and in the clock before
     logic           stale_q;             // what was read of that is not what was written
     logic [31:0]    until_at, remains;
     logic           passed;              // the DELAY of `looked_q` is over
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS), .OWN(1'b1)) m_until (.clk(clk), .we(starts), .waddr(q_q), .wdata(now + e_va[31:0]),
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS), .OWN(1'b1)) m_until (.clk(clk), .we(starts), .waddr(q_q), .wdata(e_bind ? now : now + e_va[31:0]),
         .re(1'b1), .raddr(look_q), .rdata(until_at));
     assign remains = until_at - now;
-    assign passed  = delayed_q[looked_q] && !stale_q && (remains[31] || remains == 32'd0);
-    assign waits   = !e_bad && ((e_fence && !mid && behind_q) || (e_delay && (!delaying || delayed_q[q_q])));
-    assign starts  = state_q == CUT && have && room && !e_bad && e_delay && !delaying && pieces == sent && !(e_fence && behind_q);
+    assign passed  = delayed_q[looked_q] && !stale_q && !binding_q[looked_q] && (remains[31] || remains == 32'd0);
+    assign holds   = e_delay || e_bind;
+    assign waits   = !e_bad && ((e_fence && !mid && behind_q) || (holds && (!delaying || delayed_q[q_q])));
+    assign starts  = state_q == CUT && have && room && clear && !e_bad && holds && !delaying && pieces == sent && !(e_fence && behind_q);
+    logic [$bits(bind_data)-2:0] bind_read;
+    berth_fp_mem #(.WIDTH($bits(bind_data)-1), .DEPTH(QPS)) m_bind (.clk(clk), .we(starts), .waddr(q_q), .wdata({e_access, e_va, e_end, e_len}),
+        .re(1'b1), .raddr(cfg_q), .rdata(bind_read));
+    assign bind_data = {binding_q[cfg_q], bind_read};
     always_ff @(posedge clk) begin
         look_q   <= look_q + QW'(1);
         looked_q <= look_q;
         stale_q  <= starts && q_q == look_q;
         if (passed) delayed_q[looked_q] <= 1'b0;
+        if (bound_we) binding_q[cfg_q] <= 1'b0;
         if (starts) delayed_q[q_q] <= 1'b1;
+        if (starts) binding_q[q_q] <= e_bind;
         if (init_ack) delayed_q[init_q] <= 1'b0;
+        if (init_ack) binding_q[init_q] <= 1'b0;
+        bind_valid <= starts && e_bind;
+        bind_q     <= q_q;
         if (rst) begin
             look_q    <= '0;
             delayed_q <= '0;
+            binding_q <= '0;
+            bind_valid <= 1'b0;
         end
     end
 

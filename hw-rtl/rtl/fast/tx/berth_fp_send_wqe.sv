@@ -9,7 +9,7 @@
 //
 // WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}; of a WRITE or READ, and with flag SEND_IMMEDIATE, a line
 // {address, key, immediate} (message mode only; a READ only under selective repeat, and if the peer takes any); a NOP or DELAY is its
-// first line; then SGEs, or with flag SEND_INLINE, and num_sge 0, up to MAX_INLINE bytes of data. A doorbell's slot has the
+// first line, and a BIND has one more line, {address, key, upper half of the bytes}; then SGEs, or with flag SEND_INLINE, and num_sge 0, up to MAX_INLINE bytes of data. A doorbell's slot has the
 // same form in 64 bytes, up to SLOT_INLINE bytes of data: two lines and 8 bytes behind the first line; its last 8 bytes are the commit word (decision 28).
 //
 // A queue that cannot be read, or whose doorbell names an element that cannot be (further than the queue is deep ahead of
@@ -88,6 +88,7 @@ module berth_fp_send_wqe #(
     localparam logic [7:0]  OP_READ = berth_regs_pkg::OP_READ[7:0];
     localparam logic [7:0]  OP_NOP = berth_regs_pkg::OP_NOP[7:0];
     localparam logic [7:0]  OP_DELAY = berth_regs_pkg::OP_DELAY[7:0];
+    localparam logic [7:0]  OP_BIND = berth_regs_pkg::OP_BIND[7:0];
     localparam logic [7:0]  PUSH      = berth_regs_pkg::SEND_PUSH[7:0];
     localparam logic [7:0]  INLINED   = berth_regs_pkg::SEND_INLINE[7:0];
     localparam logic [7:0]  IMMEDIATE = berth_regs_pkg::SEND_IMMEDIATE[7:0];
@@ -339,34 +340,38 @@ module berth_fp_send_wqe #(
 
     logic          inl, imm, write, reads, ext, ext_line, last_line, sge_used;   // reads: it is a READ
     logic [2:0]    lines, data_line;      // data_line: of those behind the first one
-    logic          nothing, delay, bare; // nothing is sent; no flags but those that any element may have
+    logic          nothing, delay, binds; // nothing is sent; it is a DELAY, a BIND
+    logic          bare;                 // it has no flags but those that any element may have
+    berth_row_pkg::send_bind_t scope;    // of a BIND
     logic          bad;
     assign delay     = h_opcode_q == OP_DELAY;
-    assign nothing   = h_opcode_q == OP_NOP || delay;
+    assign binds     = h_opcode_q == OP_BIND;
+    assign nothing   = h_opcode_q == OP_NOP || delay || binds;
+    assign scope     = {16'd0, h_sges_q};
     assign bare      = (h_flags_q & ~(FENCE | UNSIGNALLED)) == 8'd0;
     assign inl       = (h_flags_q & INLINED) != 8'd0;
     assign imm       = (h_flags_q & IMMEDIATE) != 8'd0;
     assign write     = h_opcode_q == OP_WRITE;
     assign reads     = h_opcode_q == OP_READ;
-    assign ext       = imm || write || reads;
+    assign ext       = imm || write || reads || binds;
     assign ext_line  = ext && line_q == 3'd1;
     assign data_line = line_q - {2'd0, ext};
-    assign lines     = {2'd0, ext} + (!inl ? h_sges_q > most_sges(bell_q, ext) ? 3'd0 : h_sges_q[2:0] : bell_q ? 3'd0 : 3'(DATA_LINES));
+    assign lines     = {2'd0, ext} + (!inl ? binds || h_sges_q > most_sges(bell_q, ext) ? 3'd0 : h_sges_q[2:0] : bell_q ? 3'd0 : 3'(DATA_LINES));
     assign last_line = line_q == lines;
     assign sge_used  = p_q == P_LINE && !inl && !ext_line && line[95:64] != 32'd0;
     assign bad       = !(h_opcode_q == OP_SEND || (write && remote_p) || (reads && reads_p && bare)
-                         || (nothing && bare && h_sges_q == 16'd0 && (delay || h_len_q == 32'd0)))
+                         || (nothing && bare && (binds ? {scope.zero_31_8, scope.waits, scope.zero_6_6, scope.zero_4_3} == '0 : h_sges_q == 16'd0 && (delay || h_len_q == 32'd0))))
                        || (h_flags_q & ~(PUSH | INLINED | IMMEDIATE | FENCE | UNSIGNALLED)) != 8'd0
-                       || (ext && !message_p)
-                       || h_len_q[31] || over_q
+                       || (ext && !binds && !message_p)
+                       || (h_len_q[31] && !binds) || over_q
                        || (inl ? h_len_q > (!bell_q ? MAX_INLINE : ext ? SLOT_INLINE - 32'd16 : SLOT_INLINE) || h_sges_q != 16'd0
-                               : h_sges_q > most_sges(bell_q, ext) || (sum_q != h_len_q && !delay));
+                               : !nothing && (h_sges_q > most_sges(bell_q, ext) || sum_q != h_len_q));
 
     assign worked_off  = p_q == P_END && left_q == 3'd1 && !bell_q;
     assign elem_we     = p_q == P_END;
     assign elem_q      = pq_q;
     assign elem_idx    = elems_q[LE-1:0];
-    assign element.len    = delay ? 32'd0 : h_len_q;
+    assign element.len    = nothing ? 32'd0 : h_len_q;
     assign element.bad    = bad;
     assign element.push   = (h_flags_q & PUSH) != 8'd0;
     assign element.inlined = inl;
@@ -377,6 +382,10 @@ module berth_fp_send_wqe #(
     assign element.quiet   = (h_flags_q & UNSIGNALLED) != 8'd0;
     assign element.nothing = nothing;
     assign element.delay   = delay;
+    assign element.bind_key = binds && !bad;
+    assign element.span     = {ext_q[127:96], h_len_q};
+    assign element.one_shot = scope.one_shot;
+    assign element.rights   = scope.rights;
     assign {element.imm, element.key} = ext_q[127:64];
     assign element.va      = delay ? {32'd0, h_len_q} : ext_q[63:0];
     assign element.wr_id  = h_id_q;
@@ -399,7 +408,7 @@ module berth_fp_send_wqe #(
     logic         header_inl;              // h_flags_q has not its flags yet
     logic         header_lines;            // there is a line to read behind it
     assign header = bell_q ? fdb.wqe[127:0] : fetched_line;
-    assign header_ext = (header[15:8] & IMMEDIATE) != 8'd0 || header[7:0] == OP_WRITE || header[7:0] == OP_READ;
+    assign header_ext = (header[15:8] & IMMEDIATE) != 8'd0 || header[7:0] == OP_WRITE || header[7:0] == OP_READ || header[7:0] == OP_BIND;
     assign header_inl = (header[15:8] & INLINED) != 8'd0;
     assign header_lines = header_ext || (header_inl ? !bell_q : header[31:16] != 16'd0 && header[31:16] <= most_sges(bell_q, 1'b0));
 
@@ -455,7 +464,7 @@ module berth_fp_send_wqe #(
                 line_q <= line_q + 3'd1;
                 if (ext_line) begin
                     ext_q  <= line;
-                    over_q <= (!write && !reads && line[95:0] != 96'd0) || (!imm && line[127:96] != 32'd0);
+                    over_q <= !binds && ((!write && !reads && line[95:0] != 96'd0) || (!imm && line[127:96] != 32'd0));
                 end else if (inl) begin
                     for (int unsigned i = 0; i < DATA_LINES; i++)
                         if (data_line == 3'(i + 1)) data_q[128*i +: 128] <= line;

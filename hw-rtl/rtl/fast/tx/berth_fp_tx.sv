@@ -148,6 +148,17 @@ module berth_fp_tx #(
     berth_row_pkg::send_command_t command;
     berth_row_pkg::send_held_t    c_held;
     berth_row_pkg::send_counts_t  c_counts;
+    berth_card_pkg::bind_t        bind_data;
+    berth_row_pkg::send_bind_t    c_bind;
+    logic                         bind_valid, bound;
+    logic [QW-1:0]                bind_q;
+    assign c_bind.zero_31_8  = '0;
+    assign c_bind.waits      = bind_data.waits;
+    assign c_bind.zero_6_6   = '0;
+    assign c_bind.one_shot   = bind_data.one_shot;
+    assign c_bind.zero_4_3   = '0;
+    assign c_bind.rights     = bind_data.rights;
+    assign bound     = c_command && command.opcode == berth_row_pkg::SEND_CMD_BOUND;
     assign command   = fc.data;
     assign c_held.busy       = busy || making || answering;
     assign c_held.queued     = queued;
@@ -176,6 +187,12 @@ module berth_fp_tx #(
                      : c_word == berth_row_pkg::SEND_COUNTS ? c_counts
                      : c_word == berth_row_pkg::SEND_KEPT ? given_up
                      : c_word == berth_row_pkg::SEND_ROUND_TRIP ? {12'd0, round_read}
+                     : c_word == berth_row_pkg::SEND_BIND ? c_bind
+                     : c_word == berth_row_pkg::SEND_BIND_KEY ? bind_data.key
+                     : c_word == berth_row_pkg::SEND_BIND_RANGE ? bind_data.va[31:0]
+                     : c_word == berth_row_pkg::SEND_BIND_RANGE + 6'd1 ? bind_data.va[63:32]
+                     : c_word == berth_row_pkg::SEND_BIND_RANGE + 6'd2 ? bind_data.span[31:0]
+                     : c_word == berth_row_pkg::SEND_BIND_RANGE + 6'd3 ? bind_data.span[63:32]
                      : c_word == berth_row_pkg::SEND_LAYOUT ? {berth_row_pkg::LAYOUT_TAG, berth_row_pkg::LAYOUT_NUMBER} : 32'd0;
     assign blocks_out = blocks_read - freed_read;
     always_ff @(posedge clk) begin
@@ -371,7 +388,8 @@ module berth_fp_tx #(
     assign ev.bad_wqe = elem_we && element.bad;
 
     berth_fp_cut #(.QPS(QPS), .LE(LE), .LC(LC), .LP(LP)) cutter (
-        .clk(clk), .rst(rst), .now(now), .cfg_we(c_we), .cfg_q(c_qp), .cfg(cfg), .init_any(init_q != '0), .init_valid(init_q[2]),
+        .clk(clk), .rst(rst), .now(now), .bind_valid(bind_valid), .bind_q(bind_q), .bind_data(bind_data), .bound_we(bound),
+        .cfg_we(c_we), .cfg_q(c_qp), .cfg(cfg), .init_any(init_q != '0), .init_valid(init_q[2]),
         .init_q(c_qp), .init_ack(init_done[2]), .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx),
         .element(element), .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
         .lst_valid(list_valid), .lst_ready(list_ready), .lst_over(lst_over), .lst_q(list_q), .lst(list),
@@ -587,14 +605,14 @@ module berth_fp_tx #(
     // NAK or an RNR; the last one replaces those before it, because it says more. Memory that an answer is to be written to
     // is of a packet that was sent before.
     localparam int unsigned FE_W = 34;
-    logic [4:0]    fe_source;
+    logic [5:0]    fe_source;
     logic [QW-1:0] fe_q;
     logic [FE_W-1:0] fe_what;
     logic [7:0]    fe_code;
-    berth_fp_events #(.QPS(QPS), .SOURCES(5), .W(FE_W)) events (.clk(clk), .rst(rst),
-        .put({answer_fault_valid, sq_fault_valid, send_fault_valid, cut_fault_valid, ack_fault_valid}),
-        .put_q({answer_fault_q, sq_fault_q, send_fault_q, cut_fault_q, ack_fault_q}),
-        .put_word({FE_W'({2'b11, answer_fault_status}), FE_W'(sq_fault_wild), FE_W'({send_fault_memory, send_fault_memory && send_fault_again, send_fault_status}),
+    berth_fp_events #(.QPS(QPS), .SOURCES(6), .W(FE_W)) events (.clk(clk), .rst(rst),
+        .put({bind_valid, answer_fault_valid, sq_fault_valid, send_fault_valid, cut_fault_valid, ack_fault_valid}),
+        .put_q({bind_q, answer_fault_q, sq_fault_q, send_fault_q, cut_fault_q, ack_fault_q}),
+        .put_word({FE_W'(0), FE_W'({2'b11, answer_fault_status}), FE_W'(sq_fault_wild), FE_W'({send_fault_memory, send_fault_memory && send_fault_again, send_fault_status}),
                    FE_W'(cut_fault_status), ack_fault_kind, ack_fault_arg}),
         .clear(c_we && c_word == berth_row_pkg::SEND_COMMAND && command.opcode == berth_row_pkg::SEND_CMD_START), .clear_q(c_qp),
         .valid(fe_valid), .ready(fe_ready), .source(fe_source), .q(fe_q), .word(fe_what), .busy(fe_busy));
@@ -603,6 +621,7 @@ module berth_fp_tx #(
                     : fe_what[33:32] == berth_card_pkg::ACK_NAK ? berth_row_pkg::EVENT_NAK : berth_row_pkg::EVENT_RNR;
     assign fe_code = fe_source[0] ? ack_code : fe_source[1] ? berth_row_pkg::EVENT_LIST
                    : fe_source[2] || fe_source[4] ? (fe_what[9] ? berth_row_pkg::EVENT_NO_MEMORY : berth_row_pkg::EVENT_BAD_WQE)
+                   : fe_source[5] ? berth_row_pkg::EVENT_BIND
                    : fe_what[0] ? berth_row_pkg::EVENT_SEND_INDEX : berth_row_pkg::EVENT_SEND_QUEUE;
     assign fe.code     = fe_code;
     assign fe.qpn      = 16'(fe_q);

@@ -19,7 +19,18 @@ pub const AHEAD: u8 = 16;
 const RING: usize = 64;
 /// Clocks after which nothing comes any more: each QP may be looked at once.
 const IDLE: u64 = 2 * 64 + 12;
-/// Bits of `elem_ctxs`, less one.
+/// Clocks within which one that is held goes on, when it may.
+const LATE: u64 = 400;
+
+/// What a BIND says.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bind {
+    pub key: u32,
+    pub va: u64,
+    pub span: u64,
+    pub one_shot: bool,
+    pub rights: u8,
+}
 
 /// An element as the parser gives it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -41,6 +52,8 @@ pub struct Elem {
     pub nothing: bool,
     /// A DELAY of so many units of 64 clocks.
     pub delay: Option<u32>,
+    /// A BIND.
+    pub bind: Option<Bind>,
 }
 
 impl Elem {
@@ -62,6 +75,11 @@ impl Elem {
     /// A DELAY.
     pub fn delay(time: u32) -> Self {
         Self { delay: Some(time), ..Self::default() }
+    }
+
+    /// It sends nothing.
+    fn local(&self) -> bool {
+        self.nothing || self.delay.is_some() || self.bind.is_some()
     }
 
     /// Whether a WRITE's bytes lie about another one's, as the golden model has it.
@@ -151,9 +169,10 @@ pub struct Qp {
     sent: u8,
     /// The number after the last credit of the last list that was taken.
     end: u32,
-    /// The clock, and that in which the DELAY that is next may have begun.
+    /// The clock, that in which the DELAY or BIND that is next may have begun, and that in which the BIND was done.
     now: u64,
     since: Option<u64>,
+    bound: Option<u64>,
 }
 
 impl Qp {
@@ -174,6 +193,7 @@ impl Qp {
             end: 0,
             now: 0,
             since: None,
+            bound: None,
         }
     }
 
@@ -222,19 +242,20 @@ impl Qp {
         self.elems.get(self.done).is_some_and(|elem| elem.fence) && before.iter().any(|elem| elem.read && !elem.bad)
     }
 
-    /// A clock is over: a DELAY begins when all before it has been sent.
+    /// A clock is over: a DELAY or a BIND begins when all before it has been sent.
     fn look(&mut self, now: u64) {
         self.now = now;
-        let delay = self.elems.get(self.done).is_some_and(|elem| elem.delay.is_some() && !elem.bad);
-        if delay && !self.fenced() && self.room() && self.pieces == self.sent {
+        let holds = |elem: &Elem| (elem.delay.is_some() || elem.bind.is_some()) && !elem.bad;
+        if self.elems.get(self.done).is_some_and(holds) && !self.fenced() && self.room() && self.pieces == self.sent {
             self.since.get_or_insert(now);
         }
     }
 
-    /// Whether the DELAY that is next may be over; `late`: it must be. Its time is told in whole units.
-    fn over(&self, time: u32, late: bool) -> bool {
-        let least = 64 * u64::from(time.saturating_sub(1));
-        self.since.is_some_and(|since| self.now >= since + if late { least + 400 } else { least })
+    /// Whether the DELAY or BIND that is next may be over; `late`: it must be. A time is told in whole units.
+    fn over(&self, elem: &Elem, late: bool) -> bool {
+        let from = if elem.bind.is_some() { self.bound } else { self.since };
+        let least = 64 * u64::from(elem.delay.unwrap_or(0).saturating_sub(1));
+        from.is_some_and(|from| self.now >= from + if late { least + LATE } else { least })
     }
 
     /// What is cut next, if its credit and its size are there.
@@ -244,7 +265,7 @@ impl Qp {
         if elem.bad {
             return Some((Kind::Bad, Out::Empty(id)));
         }
-        if (!self.open && self.fenced()) || elem.delay.is_some_and(|time| !self.over(time, late)) {
+        if (!self.open && self.fenced()) || ((elem.delay.is_some() || elem.bind.is_some()) && !self.over(&elem, late)) {
             return None;
         }
         if self.selective && self.elems[self.complete..self.done].iter().any(|before| elem.overlaps(before)) {
@@ -255,7 +276,7 @@ impl Qp {
             return None;
         }
         if !self.open {
-            let local = elem.nothing || elem.delay.is_some();
+            let local = elem.local();
             let (write, immediate) = (elem.write.is_some() || elem.read, elem.imm.then_some(7));
             self.cut.post(Send { id, len: elem.len, immediate, write, local }).expect("the one before it is cut");
             self.open = true;
@@ -298,6 +319,13 @@ pub struct Rig {
     completed: VecDeque<(u32, usize)>,
     covered: VecDeque<(u32, u8)>,
     sent: VecDeque<(u32, u8)>,
+    /// BINDs that firmware does, and when it is done; it takes so long at most.
+    binds: VecDeque<(u32, u64)>,
+    pub bind_time: u64,
+    /// The last QP that began, and when.
+    began: Option<(u32, u64)>,
+    /// A row is written.
+    configures: bool,
     fill: Option<Fill>,
     /// What is told in this clock and in the next ones.
     told: VecDeque<Told>,
@@ -332,6 +360,10 @@ impl Rig {
             completed: VecDeque::new(),
             covered: VecDeque::new(),
             sent: VecDeque::new(),
+            binds: VecDeque::new(),
+            bind_time: 1,
+            began: None,
+            configures: false,
             fill: None,
             told: VecDeque::new(),
             credited: None,
@@ -352,6 +384,7 @@ impl Rig {
         let word = send::Mode { message: 1, selective: selective.into(), ..send::Mode::default() }.word();
         let others = !send::Mode { message: 1, selective: 1, ..send::Mode::default() }.word();
         let stream = others | send::Mode { selective: selective.into(), ..send::Mode::default() }.word();
+        self.configures = true;
         self.m.set("cfg_we", true);
         self.m.set("cfg_q", q);
         self.m.set("cfg.word", send::MODE);
@@ -362,6 +395,7 @@ impl Rig {
         self.m.set("cfg.data", if mode == Mode::Message { 0 } else { u32::MAX });
         self.step();
         self.m.set("cfg_we", false);
+        self.configures = false;
         self.m.set("init_any", true);
         self.m.set("init_valid", true);
         self.m.set("init_q", q);
@@ -434,7 +468,7 @@ impl Rig {
     pub fn rest(&mut self) {
         let from = self.cycle;
         self.moved = self.cycle;
-        while self.cycle < self.moved + IDLE || self.to_come() != 0 || !self.elems.is_empty() {
+        while self.cycle < self.moved + IDLE || self.to_come() + self.elems.len() + self.binds.len() != 0 {
             self.step();
             assert!(self.cycle < from + 100_000, "the engine does not come to rest");
         }
@@ -473,10 +507,53 @@ impl Rig {
         self.drive();
         self.m.settle();
         self.check();
+        self.bind();
         self.m.edge();
         self.cycle += 1;
         let now = self.cycle;
         self.qps.values_mut().for_each(|qp| qp.look(now));
+    }
+
+    /// Firmware reads what a BIND says, and says that it is done.
+    fn bind(&mut self) {
+        let q = self.m.get("bind_q") as u32;
+        // One of a QP that has just begun anew is not told of any more: its row says that none waits.
+        if self.m.is("bind_valid") && self.began != Some((q, self.cycle)) {
+            let qp = &self.qps[&q];
+            assert!(qp.elems[qp.done].bind.is_some() && qp.since.is_some(), "QP {q}: a BIND that has no turn");
+            assert!(self.binds.iter().all(|(other, _)| *other != q), "QP {q}: a BIND is told twice");
+            self.binds.push_back((q, self.cycle + 2 + self.rng.below(self.bind_time)));
+        }
+        self.m.set("bound_we", false);
+        if self.configures {
+            // The port is another one's.
+            self.binds.iter_mut().for_each(|(_, due)| *due = (*due).max(1));
+        }
+        let Some(at) = self.binds.iter().position(|(_, due)| *due <= self.cycle).filter(|_| !self.configures) else {
+            return;
+        };
+        let (q, due) = self.binds[at];
+        if due != 0 {
+            // It is read in the next clock.
+            self.m.set("cfg_q", q);
+            self.binds.remove(at);
+            self.binds.push_front((q, 0));
+            return;
+        }
+        let told = Bind {
+            key: self.m.get("bind_data.key") as u32,
+            va: self.m.get("bind_data.va"),
+            span: self.m.get("bind_data.span"),
+            one_shot: self.m.is("bind_data.one_shot"),
+            rights: self.m.get("bind_data.rights") as u8,
+        };
+        let waits = self.m.is("bind_data.waits");
+        let qp = self.qps.get_mut(&q).expect("a QP");
+        assert_eq!((Some(told), waits), (qp.elems[qp.done].bind, true), "QP {q}");
+        qp.bound = Some(self.cycle);
+        self.moved = self.cycle;
+        self.binds.remove(at);
+        self.m.set("bound_we", true);
     }
 
     fn drive(&mut self) {
@@ -519,9 +596,16 @@ impl Rig {
                 self.m.set("element.has_imm", elem.imm);
                 self.m.set("element.read", elem.read && !elem.bad);
                 self.m.set("element.fence", elem.fence);
-                self.m.set("element.nothing", elem.nothing || elem.delay.is_some());
+                let bind = elem.bind.unwrap_or_default();
+                let va = elem.write.or(elem.delay.map(u64::from)).unwrap_or(bind.va);
+                self.m.set("element.nothing", elem.local());
                 self.m.set("element.delay", elem.delay.is_some());
-                self.m.set("element.va", elem.delay.map_or(elem.write.unwrap_or_default(), u64::from));
+                self.m.set("element.bind_key", elem.bind.is_some() && !elem.bad);
+                self.m.set("element.va", va);
+                self.m.set("element.key", bind.key);
+                self.m.set("element.span", bind.span);
+                self.m.set("element.one_shot", bind.one_shot);
+                self.m.set("element.rights", bind.rights);
             }
         }
         let completed = self.completed.pop_front();
@@ -569,6 +653,8 @@ impl Rig {
             let (q, mode, selective) = self.starts.take().expect("a QP that begins");
             assert!(self.fill.is_none(), "a QP begins while sizes come");
             self.qps.insert(q, Qp::new(mode, selective));
+            self.binds.retain(|(other, _)| *other != q);
+            self.began = Some((q, self.cycle));
             changed = Some(q);
             cut = Some((q, 0));
         }
@@ -655,7 +741,7 @@ impl Rig {
         if last {
             qp.done += 1;
             qp.open = false;
-            qp.since = None;
+            (qp.since, qp.bound) = (None, None);
         }
         q
     }

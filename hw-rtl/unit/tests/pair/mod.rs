@@ -7,7 +7,7 @@ use crate::tx::peer::{Peer, psn_of};
 use crate::tx::{Element, byte_at, random_element};
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::{
-    event::{EVENT_LIST, EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT},
+    event::{EVENT_BIND, EVENT_LIST, EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT},
     recv, send,
 };
 use berth_abi::status::WC_OK;
@@ -783,6 +783,7 @@ impl Pair {
                     self.timeouts += 1;
                     self.ends[k].config.push_back((q << 6 | send::COMMAND, send::CMD_AGAIN));
                 }
+                EVENT_BIND => self.ends[k].config.push_back((q << 6 | send::COMMAND, send::CMD_BOUND)),
                 // A list that has overtaken another one, or its proof: it comes again.
                 EVENT_LIST => self.refused += 1,
                 // Memory that the peer was told to wait for.

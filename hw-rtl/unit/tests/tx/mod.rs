@@ -4,10 +4,13 @@
 
 pub mod peer;
 
-use berth_abi::rows::{event::EVENT_TIMEOUT, send};
+use berth_abi::rows::{
+    event::{EVENT_BIND, EVENT_TIMEOUT},
+    send,
+};
 use berth_abi::wqe::{
-    Cqe, MAX_INLINE, MAX_SGE, OP_DELAY, OP_NOP, OP_READ, OP_SEND, OP_WRITE, SEND_FENCE, SEND_PUSH, SEND_UNSIGNALLED,
-    Sge, Wqe,
+    Cqe, MAX_INLINE, MAX_SGE, OP_BIND, OP_DELAY, OP_NOP, OP_READ, OP_SEND, OP_WRITE, SEND_FENCE, SEND_PUSH,
+    SEND_UNSIGNALLED, Sge, Wqe,
 };
 use berth_protocol::rc::{Message, Op, Position, ResponseBody, ResponsePacket};
 use berth_random::Rng;
@@ -96,6 +99,25 @@ impl Default for Setup {
     }
 }
 
+/// Words of a row that say what a BIND is.
+const BIND_WORDS: usize = 6;
+
+/// What a BIND says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bind {
+    pub key: u32,
+    pub va: u64,
+    pub len: u64,
+    pub scope: send::Bind,
+}
+
+impl Bind {
+    pub fn random(rng: &mut Rng) -> Self {
+        let scope = send::Bind { rights: rng.below(8) as u32, one_shot: rng.below(2) as u32, ..send::Bind::default() };
+        Self { key: rng.draw() as u32, va: rng.draw(), len: rng.draw(), scope }
+    }
+}
+
 /// A send to be posted.
 #[derive(Clone, Debug, Default)]
 pub struct Element {
@@ -121,6 +143,8 @@ pub struct Element {
     pub nothing: bool,
     /// A DELAY, of so many units of 64 clocks.
     pub delay: Option<u32>,
+    /// A BIND.
+    pub bind: Option<Bind>,
     /// What stands in the queue in its place, if a malformed one.
     pub words: Option<[u64; WQE]>,
 }
@@ -148,13 +172,14 @@ impl Element {
             (Some(_), _) => OP_WRITE,
             (_, Some(_)) => OP_READ,
             _ if self.delay.is_some() => OP_DELAY,
+            _ if self.bind.is_some() => OP_BIND,
             _ if self.nothing => OP_NOP,
             _ => OP_SEND,
         }
     }
     /// It has no packets.
     pub fn local(&self) -> bool {
-        self.nothing || self.delay.is_some()
+        self.nothing || self.delay.is_some() || self.bind.is_some()
     }
     /// Bytes.
     pub fn len(&self) -> u32 {
@@ -189,6 +214,9 @@ impl Element {
         let opcode = if self.local() { self.opcode() } else { OP_SEND };
         let length = self.delay.unwrap_or(length);
         let mut wqe = Wqe { opcode, flags, num_sge, length, wr_id: id, ..Wqe::default() };
+        if let Some(Bind { key, va, len, scope }) = self.bind {
+            return wqe.with_bind(key, va, len, scope);
+        }
         for (to, &(va, len)) in wqe.sge.iter_mut().zip(&self.sges) {
             *to = Sge { va, len, reserved: 0 };
         }
@@ -443,6 +471,10 @@ pub struct Bench {
     peers: BTreeMap<u32, Peer>,
     /// Writes of configuration words, and reads of them (no value).
     config: VecDeque<(u32, Option<u32>)>,
+    /// BINDs whose turn it is, and when firmware looks at them; what their rows must say, and what they say.
+    binds: Vec<(u64, u32)>,
+    wanted_binds: VecDeque<[u32; BIND_WORDS]>,
+    bind_words: Vec<u32>,
     read: u32,
     doorbells: VecDeque<Doorbell>,
     queues: BTreeMap<u64, [u64; WQE]>,
@@ -510,6 +542,9 @@ impl Bench {
             cycle: 0,
             peers: BTreeMap::new(),
             config: VecDeque::new(),
+            binds: Vec::new(),
+            wanted_binds: VecDeque::new(),
+            bind_words: Vec::new(),
             read: 0,
             doorbells: VecDeque::new(),
             queues: BTreeMap::new(),
@@ -571,6 +606,7 @@ impl Bench {
             self.write(q, word, value);
         }
         let reads = settings.message && settings.reads > 0;
+        self.binds.retain(|(_, other)| *other != q);
         self.peers.insert(q, Peer::new(q, settings));
         // What goes again overtakes what has not left for the first time; a READ's packet needs no memory for that.
         self.peers.get_mut(&q).expect("just made").gaps =
@@ -1097,6 +1133,7 @@ impl Bench {
         self.supply_credits();
         self.deliver_wire();
         self.set("now", self.cycle >> 6 & 0xffff_ffff);
+        self.do_binds();
         self.offer_config_and_doorbell();
         let beat = self.offer_queue_beat();
         let answer = self.offer_answer();
@@ -1114,8 +1151,20 @@ impl Bench {
         self.set("fs_ready", mac);
         self.m.settle();
 
-        if self.is("fc_ack") && matches!(self.config.pop_front(), Some((_, None))) {
-            self.read = self.get("fc_rdata") as u32;
+        if self.is("fc_ack") {
+            match self.config.pop_front() {
+                Some((addr, None)) => {
+                    self.read = self.get("fc_rdata") as u32;
+                    if (send::BIND..send::BIND + BIND_WORDS as u32).contains(&(addr & 63)) {
+                        self.bind_words.push(self.read);
+                    }
+                }
+                Some((addr, Some(send::CMD_BOUND))) if addr & 63 == send::COMMAND => {
+                    let wanted = self.wanted_binds.pop_front().expect("a BIND");
+                    assert_eq!(std::mem::take(&mut self.bind_words), wanted, "a BIND of QP {}", addr >> 6);
+                }
+                _ => (),
+            }
         }
         if self.is("fdb_valid") && self.is("fdb_ready") {
             let doorbell = self.doorbells.pop_front().expect("one is shown");
@@ -1201,6 +1250,20 @@ impl Bench {
         }
         for (q, sizes) in lists {
             self.credits(q, &sizes);
+        }
+    }
+
+    /// Firmware reads what BINDs say, and says that they are done.
+    fn do_binds(&mut self) {
+        let now = self.cycle;
+        while let Some(i) = self.binds.iter().position(|(due, _)| *due <= now) {
+            let (_, q) = self.binds.swap_remove(i);
+            let Bind { key, va, len, scope } = self.peers.get_mut(&q).expect("connected").next_bind();
+            let [low, high] = [|word: u64| word as u32, |word: u64| (word >> 32) as u32];
+            let scope = send::Bind { waits: 1, ..scope };
+            self.wanted_binds.push_back([scope.word(), key, low(va), high(va), low(len), high(len)]);
+            (send::BIND..).take(BIND_WORDS).for_each(|word| self.config.push_back((q << 6 | word, None)));
+            self.command(q, send::CMD_BOUND);
         }
     }
 
@@ -1448,6 +1511,7 @@ impl Bench {
                     *self.time_outs.entry(q).or_default() += 1;
                     self.command(q, send::CMD_AGAIN);
                 }
+                EVENT_BIND => self.binds.push((self.cycle + self.rng.below(1000), q)),
                 _ => self.events.push((code.into(), q, arg)),
             }
         }
@@ -1608,6 +1672,7 @@ pub fn random_element(rng: &mut Rng, message: bool, reads: bool) -> Element {
     match rng.below(30) {
         0 => return Element { nothing: true, fence, quiet: rng.chance(0.5), ..Element::default() },
         1 => return Element { delay: Some(rng.below(30) as u32), fence, ..Element::default() },
+        2 => return Element { bind: Some(Bind::random(rng)), fence, ..Element::default() },
         _ => (),
     }
     let element = match rng.below(10) {

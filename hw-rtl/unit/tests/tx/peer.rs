@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The other end of one QP, and what the golden model (`berth_protocol`: cut, credit, rc) says that it is to be sent.
 
-use super::{Element, Frame, PAGE};
+use super::{Bind, Element, Frame, PAGE};
 use berth_abi::rows::send;
 use berth_abi::status::{WC_OK, WC_TOO_LONG};
 use berth_abi::wire::*;
@@ -175,6 +175,8 @@ pub struct Peer {
     withdrawn: bool,
     /// Says nothing by itself.
     pub silent: bool,
+    /// Elements up to the last BIND that has had its turn.
+    bound: usize,
     /// Frames that were sent, all of them.
     pub frames: Vec<Frame>,
     /// Of the completions.
@@ -225,6 +227,7 @@ impl Peer {
             gaps: false,
             withdrawn: false,
             silent: false,
+            bound: 0,
             frames: Vec::new(),
             statuses: Vec::new(),
             elements: Vec::new(),
@@ -273,6 +276,15 @@ impl Peer {
         self.wanted.push(WC_OK);
         self.cut_more();
         number
+    }
+
+    /// The BIND whose turn it is.
+    pub fn next_bind(&mut self) -> Bind {
+        let left = self.elements.iter().enumerate().skip(self.bound);
+        let found = left.filter(|(_, e)| e.words.is_none()).find_map(|(i, e)| e.bind.map(|bind| (i, bind)));
+        let (i, bind) = found.expect("a BIND");
+        self.bound = i + 1;
+        bind
     }
 
     pub const fn bytes_posted(&self) -> u32 {
