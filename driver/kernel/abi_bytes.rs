@@ -35,7 +35,7 @@ plain! {
     Register = 48,
     Connect = 56,
     Accept = 64,
-    ContextEvent = 64,
+    ContextEvent = 88,
     Counters = 1152,
     ReadLog = 16,
 }

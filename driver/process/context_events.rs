@@ -115,7 +115,14 @@ impl Context {
 
     /// A queue pair went into error.
     pub(crate) fn qp_failed(&self, e: &QpError) {
-        self.tell_of_qp(e.qpn, qp_error(e.reason));
+        let event = ContextEvent {
+            va: e.va,
+            len: e.len,
+            key: e.key,
+            right: e.right,
+            ..qp_error(e.reason)
+        };
+        self.tell_of_qp(e.qpn, event);
     }
 
     /// A completion of a queue pair found no room in `cq`. False if the queue pair does not

@@ -658,6 +658,14 @@ package berth_card_pkg;
         logic [8:0]     ctxs;           // contexts up to its end
     } element_t;
 
+    // An access to memory of this card, by READ or WRITE.
+    typedef struct packed {
+        logic        read;
+        logic [31:0] key;
+        logic [63:0] va;
+        logic [31:0] len;
+    } peer_access_t;
+
     // A BIND that firmware is to do.
     typedef struct packed {
         logic        waits;             // it is not done; else the rest says nothing

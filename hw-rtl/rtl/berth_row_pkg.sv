@@ -177,6 +177,15 @@ package berth_row_pkg;
     localparam logic [5:0] RECV_COUNTS              = 6'h24; // Read: what is open
     localparam logic [5:0] RECV_HEARD               = 6'h25; // Read: when a good frame last came, in units of `ROW_CLOCK`
     typedef struct packed {
+        logic [23:0] zero_31_8;
+        logic [0:0] known; // There is one; else these words say nothing
+        logic [3:0] zero_6_3;
+        logic [2:0] right; // `RIGHT_*` that it needs
+    } recv_access_t;
+    localparam logic [5:0] RECV_ACCESS              = 6'h28; // Read: the access of the peer for which the connection was broken, by `FAULT_ACCESS` or `FAULT_PAGE`
+    localparam logic [5:0] RECV_ACCESS_KEY          = 6'h29; // Read: its key
+    localparam logic [5:0] RECV_ACCESS_RANGE        = 6'h2a; // Read: address of its first byte, low half, high half; bytes
+    typedef struct packed {
         logic [23:0] argument; // Of `CMD_END` the `WC_*`, of `CMD_KEY_STORE` and `CMD_KEY_LOAD` the place in the table of keys
         logic [7:0] opcode; // `CMD_*`
     } recv_command_t;

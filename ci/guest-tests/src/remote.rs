@@ -3,8 +3,8 @@
 
 use berth_abi::counters as c;
 use libberth::{
-    Access, Binding, Completion, Context, Error, Limits, Local, Mode, ProtectionDomain, QpConfig, Reason, Region,
-    Remote, Sge, Status, WorkRequest,
+    Access, Binding, Completion, Context, Error, Limits, Local, Mode, PeerAccess, ProtectionDomain, QpConfig, Reason,
+    Region, Remote, Sge, Status, WorkRequest,
 };
 
 use crate::env::{Env, Role};
@@ -204,6 +204,25 @@ enum Wrong {
     Used,
 }
 
+impl Wrong {
+    /// What is asked for, of a key that was told so.
+    fn asks(self, Remote { va, key }: Remote) -> Remote {
+        match self {
+            Self::Key => Remote { va, key: key ^ 1 << 31 },
+            Self::Tag => Remote { va, key: key ^ 1 },
+            Self::Begin => Remote { va: va - 1, key },
+            Self::End => Remote { va: va + 1, key },
+            _ => Remote { va, key },
+        }
+    }
+}
+
+/// The owner of the memory hears which access of 100 bytes was refused.
+fn ensure_named(conn: &Conn, read: bool, Remote { va, key }: Remote) -> Res {
+    ensure_eq!(conn.qp.refused_access(), Some(PeerAccess { read, key, va, len: 100 }));
+    Ok(())
+}
+
 fn qp_11_what_a_key_does_not_allow_is_refused_and_nothing_touched(env: &Env) -> Res {
     let context = env.context()?;
     let (domain, other) = (context.create_domain()?, context.create_domain()?);
@@ -220,14 +239,7 @@ fn qp_11_what_a_key_does_not_allow_is_refused_and_nothing_touched(env: &Env) -> 
         let service = 410 + n as u16;
         match env.role {
             Role::A => {
-                let Remote { va, key } = connect_and_hear(env, &context, &mut conn, service, &small)?;
-                let remote = match wrong {
-                    Wrong::Key => Remote { va, key: key ^ 1 << 31 },
-                    Wrong::Tag => Remote { va, key: key ^ 1 },
-                    Wrong::Begin => Remote { va: va - 1, key },
-                    Wrong::End => Remote { va: va + 1, key },
-                    _ => Remote { va, key },
-                };
+                let remote = wrong.asks(connect_and_hear(env, &context, &mut conn, service, &small)?);
                 if wrong == Wrong::Used {
                     write(env, &mut conn, &source, (0, 100), remote, None)?.ok()?;
                     env.tell(&format!("used-{service}"), "")?;
@@ -258,6 +270,7 @@ fn qp_11_what_a_key_does_not_allow_is_refused_and_nothing_touched(env: &Env) -> 
                 }
                 let reason = conn.qp.wait_closed(env.limit())?;
                 ensure!(reason == Reason::Access, "{wrong:?}: {reason}");
+                ensure_named(&conn, false, wrong.asks(Remote { va: mem.va(50), key }))?;
                 ensure!(mem.bytes().iter().all(|b| *b == 0), "{wrong:?}: something was written");
                 ensure_eq!(env.counters()?.fw(c::F_ACCESS_REFUSED), refused + 1);
                 drop(keep);
@@ -289,6 +302,8 @@ fn qp_13_a_write_to_memory_that_has_gone_fails_at_both_ends(env: &Env) -> Res {
             establish(env, &context, &conn.qp, 430)?;
             tell(env, &mut conn, mem.va(0), region.key())?;
             ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::NoTarget);
+            let access = PeerAccess { read: false, key: region.key(), va: mem.va(0), len: 3 * PAGE as u32 };
+            ensure_eq!(conn.qp.refused_access(), Some(access));
         }
     }
     env.meet("done")
@@ -391,13 +406,7 @@ fn qp_11_a_read_that_its_key_does_not_allow_is_refused(env: &Env) -> Res {
         match env.role {
             Role::A => {
                 let mut sink = Mem::new(PAGE)?;
-                let Remote { va, key } = connect_and_hear(env, &context, &mut conn, service, &small)?;
-                let remote = match wrong {
-                    Wrong::Key => Remote { va, key: key ^ 1 << 31 },
-                    Wrong::Begin => Remote { va: va - 1, key },
-                    Wrong::End => Remote { va: va + 1, key },
-                    _ => Remote { va, key },
-                };
+                let remote = wrong.asks(connect_and_hear(env, &context, &mut conn, service, &small)?);
                 let sges = [sink.sge(0, 100)];
                 if wrong == Wrong::Used {
                     read(env, &mut conn, 1, &sges, remote)?.ok()?;
@@ -421,6 +430,7 @@ fn qp_11_a_read_that_its_key_does_not_allow_is_refused(env: &Env) -> Res {
                 tell(env, &mut conn, mem.va(50), region.key())?;
                 let reason = conn.qp.wait_closed(env.limit())?;
                 ensure!(reason == Reason::Access, "{wrong:?}: {reason}");
+                ensure_named(&conn, true, wrong.asks(Remote { va: mem.va(50), key: region.key() }))?;
             }
         }
         env.meet(&format!("done-{service}"))?;
@@ -444,6 +454,9 @@ fn qp_13_a_read_of_memory_that_has_gone_fails_at_both_ends(env: &Env) -> Res {
             establish(env, &context, &conn.qp, 470)?;
             tell(env, &mut conn, mem.va(0), region.key())?;
             ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::NoTarget);
+            // Each of the requests is for a packet.
+            let access = PeerAccess { read: true, key: region.key(), va: mem.va(PAGE), len: PAGE as u32 };
+            ensure_eq!(conn.qp.refused_access(), Some(access));
         }
     }
     env.meet("done")

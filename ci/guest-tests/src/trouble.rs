@@ -794,8 +794,8 @@ fn inv_6_events_of_nothing_are_counted_and_harm_nobody(env: &Env) -> Res {
         CmEstablished { qpn, ipv4: 1, peer_qpn: 2, private_len: u32::MAX, ..Default::default() }.encode(),
         CmEstablished { qpn: 0, ipv4: 1, peer_qpn: 2, private_len: 4, ..Default::default() }.encode(),
         CmClosed { qpn: qpn - 1, reason: u32::MAX, private_len: u32::MAX, ..Default::default() }.encode(),
-        QpError { qpn: u32::MAX, reason: 1 }.encode(),
-        QpError { qpn: qpn - 1, reason: u32::MAX }.encode(),
+        QpError { qpn: u32::MAX, reason: 1, ..QpError::default() }.encode(),
+        QpError { qpn: qpn - 1, reason: u32::MAX, ..QpError::default() }.encode(),
         FwLog::default().encode(),
     ];
     let before = device.counters()?;

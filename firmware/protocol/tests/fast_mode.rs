@@ -6,7 +6,7 @@ mod common;
 use berth_abi::card::FIRST_QPN;
 use berth_abi::counters::*;
 use berth_abi::cpu::{LIST_EARLY, LIST_OK, LIST_OVERFLOW, LIST_REPEAT};
-use berth_abi::message::{CmdDone, NetConfig, Pressure, QpCreate, QpDestroy, QpQuery};
+use berth_abi::message::{CmdDone, NetConfig, Pressure, QpCreate, QpDestroy, QpError, QpQuery};
 use berth_abi::ring::{MODE_MESSAGE, QpState, TRIGGER_BETWEEN};
 use berth_abi::rows::send::Held;
 use berth_abi::rows::{ROW_CLOCK, event::*, recv, send};
@@ -1092,4 +1092,25 @@ fn a_query_before_the_connection_says_what_waits() {
     w.ring(&a, 3, 5);
     w.run(10_000);
     assert_eq!(query(&mut w, &a), QpState { receives: [5, 0, 0, 0, 0], ..QpState::default() });
+}
+
+/// QP-13: the process hears of key, range and right, if RTL knows them.
+#[test]
+fn qp_13_the_access_that_broke_a_connection_is_named() {
+    for (n, (fault, known)) in
+        [FAULT_ACCESS, FAULT_PAGE, FAULT_INVALID].into_iter().flat_map(|f| [(f, 0), (f, 1)]).enumerate()
+    {
+        let (mut w, a, _) = pair(90 + n as u64);
+        let access = recv::Access { known, right: recv::RIGHT_WRITE };
+        let words = [access.word(), 0, 0, 0, 0];
+        let said = [0xabcd_ef01, 0x5678_9abc, 0x1234, 77];
+        for (word, value) in (recv::ACCESS..).zip(words).chain((recv::ACCESS_KEY..).zip(said)) {
+            reads(&mut w, &a, RX, word, value);
+        }
+        event(&mut w, &a, EVENT_BROKEN, fault);
+        let told = w.event(0, |e: &QpError| e.qpn == a.qpn);
+        let named = known != 0 && fault != FAULT_INVALID;
+        let expected = if named { (recv::RIGHT_WRITE, 0xabcd_ef01, 0x1234_5678_9abc, 77) } else { (0, 0, 0, 0) };
+        assert_eq!((told.right, told.key, told.va, told.len), expected);
+    }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use berth_abi::rows::recv;
 use berth_abi::wqe::SLOT_WORDS;
 use berth_abi::{card, host, ioctl};
 
@@ -66,7 +67,28 @@ pub enum ContextEvent {
         qpn: u32,
         /// Why.
         reason: Reason,
+        /// With [`Reason::Access`] and [`Reason::NoTarget`] what the peer wanted, if the card knows.
+        access: Option<PeerAccess>,
     },
+}
+
+/// An access of the peer that no key allows, or to memory that cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerAccess {
+    /// Whether it is an RDMA READ, else a WRITE.
+    pub read: bool,
+    /// Its key.
+    pub key: u32,
+    /// Address of its first byte.
+    pub va: u64,
+    /// Its bytes.
+    pub len: u32,
+}
+
+impl PeerAccess {
+    fn new(e: &ioctl::ContextEvent) -> Option<Self> {
+        (e.right != 0).then_some(Self { read: e.right == recv::RIGHT_READ, key: e.key, va: e.va, len: e.len })
+    }
 }
 
 impl ContextEvent {
@@ -88,7 +110,7 @@ impl ContextEvent {
             }
             ioctl::CTX_ESTABLISHED => Self::Established { qpn: e.id, peer, private_data },
             ioctl::CTX_CLOSED => Self::Closed { qpn: e.id, reason: e.value.into(), private_data },
-            ioctl::CTX_QP_ERROR => Self::QpError { qpn: e.id, reason: e.value.into() },
+            ioctl::CTX_QP_ERROR => Self::QpError { qpn: e.id, reason: e.value.into(), access: PeerAccess::new(e) },
             _ => return None,
         })
     }
@@ -101,6 +123,8 @@ struct Connection {
     established: Option<Vec<u8>>,
     /// Why it is over, and private data of a reject.
     over: Option<(Reason, Vec<u8>)>,
+    /// What its peer was refused.
+    refused: Option<PeerAccess>,
 }
 
 #[derive(Debug, Default)]
@@ -126,8 +150,9 @@ impl Events {
             (ContextEvent::Closed { reason, private_data, .. }, Some(c)) => {
                 c.over.get_or_insert_with(|| (*reason, private_data.clone()));
             }
-            (ContextEvent::QpError { reason, .. }, Some(c)) => {
+            (ContextEvent::QpError { reason, access, .. }, Some(c)) => {
                 c.over.get_or_insert_with(|| (*reason, vec![]));
+                c.refused = c.refused.or(*access);
             }
         }
         self.waiting.push_back((identity, event));
@@ -368,6 +393,11 @@ impl Inner {
             events.drop_told(identity, |e| !matches!(e, ContextEvent::Established { .. }));
             Ok(Some(reason))
         })
+    }
+
+    /// What the peer was refused, as far as events of that were taken.
+    pub(crate) fn refused(&self, identity: u64) -> Option<PeerAccess> {
+        self.events.lock().connections.get(&identity).and_then(|c| c.refused)
     }
 
     /// Knows a queue pair that has just been made.

@@ -69,7 +69,7 @@ mod wait;
 
 pub use berth_abi as abi;
 pub use cm::{Listener, Request};
-pub use context::{Context, ContextEvent, Pinned};
+pub use context::{Context, ContextEvent, PeerAccess, Pinned};
 pub use counters::{Counters, Named};
 pub use cq::{Completion, CompletionQueue, Status};
 pub use device::{Device, Info, Limits, MacAddr, Net};

@@ -12,7 +12,7 @@ use berth_abi::wqe::{
 };
 use berth_abi::{host, ioctl, ring as abi_ring};
 
-use crate::context::Inner;
+use crate::context::{Inner, PeerAccess};
 use crate::cq::{CompletionQueue, CqInner, QpProgress};
 use crate::error::{Error, Reason, Result};
 use crate::mapping::Mapping;
@@ -526,6 +526,12 @@ impl QueuePair {
     /// [`Error::Timeout`], [`Error::DeviceLost`], [`Error::NotPermitted`] in another process.
     pub fn wait_closed(&self, timeout: Option<Duration>) -> Result<Reason> {
         self.context.wait_closed(self.identity, timeout)
+    }
+
+    /// What the peer wanted, when the connection has ended with [`Reason::Access`] or [`Reason::NoTarget`]; `None` if the card
+    /// does not know, or before [`QueuePair::wait_closed`] has said so.
+    pub fn refused_access(&self) -> Option<PeerAccess> {
+        self.context.refused(self.identity)
     }
 
     /// Ends the connection; elements that are left complete as flushed.

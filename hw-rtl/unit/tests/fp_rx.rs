@@ -5,7 +5,8 @@
 #[expect(dead_code, reason = "scenarios.rs uses all of it")]
 mod rx;
 
-use berth_abi::rows::{event::EVENT_RECEIVE_INDEX, recv};
+use berth_abi::rows::event::EVENT_RECEIVE_INDEX;
+use berth_abi::rows::recv::{self, RIGHT_READ, RIGHT_WRITE};
 use berth_abi::status::{PAGE_FAULT, WC_FLUSHED};
 use berth_protocol::memory::keys::{Binding, READ, WRITE};
 use berth_protocol::rc::{
@@ -75,13 +76,25 @@ fn one_qp_stream_aligned_and_warm() {
     }
 }
 
-/// The only WRITE of a test: `len` bytes to `va`, under a key for `binding`; then all is at rest.
+/// The only WRITE of a test: `len` bytes to `va`, under a key for `binding`; then all is at rest. If it is refused, the row
+/// says which access it was.
 fn one_write(rig: &mut Rig, binding: Binding, va: u64, len: u32, key: impl Fn(u32) -> u32) {
     let bound = rig.bind(0, binding);
     rig.write(0, va, len, key(bound), None);
-    rig.until(100_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
+    only_access(rig, RIGHT_WRITE, key(bound), va, len);
+}
+
+fn only_access(rig: &mut Rig, right: u32, key: u32, va: u64, len: u32) {
+    rig.until(200_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
     rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
     rig.rests();
+    let access = recv::Access::from_word(rig.read(0, recv::ACCESS));
+    assert_eq!(access.known != 0, rig.broken(0).is_some());
+    if access.known != 0 {
+        let words = [recv::ACCESS_KEY, recv::ACCESS_RANGE, recv::ACCESS_RANGE + 1, recv::ACCESS_RANGE + 2];
+        let said = words.map(|word| rig.read(0, word));
+        assert_eq!((access.right, said), (right, [key, va as u32, (va >> 32) as u32, len]));
+    }
 }
 
 /// All bytes of the range, of any place and length, by packets of any size; pages that are missing are waited for.
@@ -158,9 +171,7 @@ fn qp_13_a_write_to_memory_that_cannot_be_had_is_refused() {
 fn one_read(rig: &mut Rig, binding: Binding, va: u64, len: u32, key: impl Fn(u32) -> u32) {
     let bound = rig.bind(0, binding);
     rig.read_from(0, va, len, key(bound));
-    rig.until(200_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
-    rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
-    rig.rests();
+    only_access(rig, RIGHT_READ, key(bound), va, len);
 }
 
 /// All bytes of the range, of any place and length, by packets of any size; pages that are missing are waited for.

@@ -52,7 +52,7 @@ const CALLS: [(u32, u32, usize); 27] = [
     (IOC_ACCEPT, 0x23, 64),
     (IOC_REJECT, 0x24, 64),
     (IOC_DISCONNECT, 0x25, 16),
-    (IOC_GET_EVENT, 0x26, 64),
+    (IOC_GET_EVENT, 0x26, 88),
     (IOC_COUNTERS, 0x30, 1152),
     (IOC_READ_LOG, 0x31, 16),
     (IOC_RESET, 0x32, 16),

@@ -83,11 +83,18 @@ fn qp_17_events_of_connections_reach_whom_they_are_for_as_they_are() {
         rig.event(message::CmRequestOver { request: id }.encode());
     }
     assert_eq!(signals(&rig), [0, 18, 0, 0]);
-    let failed = QpError { qpn: mine, reason: REASON_PROTOCOL };
+    let failed = QpError { qpn: mine, reason: REASON_PROTOCOL, ..Default::default() };
     rig.event(noisy(QpError::decode(&[u32::MAX; ENTRY_WORDS]).encode(), failed.encode()));
     assert_events(&c, &[([CTX_QP_ERROR, mine, REASON_PROTOCOL, 0, 0, 0], private(0))]);
     assert_events(&other, &[]);
-    assert_eq!((signals(&rig), rig.counter(D_BAD_EVENTS), rig.given()), ([1, 0, 0, 0], 0, vec![]));
+    let refused = QpError { right: 2, key: 0xabcd_ef01, va: u64::MAX - 5, len: 77, ..failed };
+    rig.event(QpError { reason: REASON_ACCESS, ..refused }.encode());
+    let event = events(&c).pop().expect("an event");
+    assert_eq!(
+        (event.value, event.right, event.key, event.va, event.len),
+        (REASON_ACCESS, 2, 0xabcd_ef01, u64::MAX - 5, 77)
+    );
+    assert_eq!((signals(&rig), rig.counter(D_BAD_EVENTS), rig.given()), ([2, 0, 0, 0], 0, vec![]));
     rig.end();
 }
 
@@ -98,7 +105,7 @@ fn inv_6_events_of_queue_pairs_that_nobody_has_are_for_nobody() {
     for number in [0, FIRST_QPN - 1, qpn(2), qpn(NUM_QPS), u32::MAX] {
         rig.event(CmEstablished { qpn: number, ipv4: 1, peer_qpn: 2, ..Default::default() }.encode());
         rig.event(CmClosed { qpn: number, reason: 1, ..Default::default() }.encode());
-        rig.event(QpError { qpn: number, reason: 1 }.encode());
+        rig.event(QpError { qpn: number, reason: 1, ..Default::default() }.encode());
         // A completion queue of somebody.
         rig.event(message::CqOverrun { qpn: number, ..Default::default() }.encode());
     }
@@ -131,7 +138,7 @@ fn inv_6_events_that_make_no_sense_are_counted() {
         assert_eq!(rig.counter(D_BAD_EVENTS), n as u64 + 1, "{entry:x?}");
     }
     // What is in the upper bits of the first word is not looked at.
-    let mut failed = QpError { qpn: qpn(0), reason: 1 }.encode();
+    let mut failed = QpError { qpn: qpn(0), reason: 1, ..Default::default() }.encode();
     failed[CODE] |= 0xabcd_ef00;
     rig.event(failed);
     // Nobody has that queue; nobody waits for an answer.
@@ -207,7 +214,7 @@ fn qp_17_a_request_that_is_over_is_not_shown() {
         .for_each(|id| rig.event(CmRequest { request: id, ipv4: 1, service: 5, ..Default::default() }.encode()));
     rig.event(CmRequest { request: 2000, ipv4: 1, service: 6, ..Default::default() }.encode());
     // The number of a queue pair is not that of a request.
-    rig.event(QpError { qpn: qpn(1), reason: 1 }.encode());
+    rig.event(QpError { qpn: qpn(1), reason: 1, ..Default::default() }.encode());
     for over in [qpn(1), 1001, 55, 1001] {
         rig.event(message::CmRequestOver { request: over }.encode());
     }
@@ -223,7 +230,7 @@ fn qp_17_a_request_that_is_over_is_not_shown() {
 fn inv_6_of_more_than_256_events_the_oldest_are_lost() {
     let mut rig = Rig::new(Setup::default());
     let [_, other] = two(&mut rig);
-    let error = |reason| rig.event(QpError { qpn: qpn(1), reason }.encode());
+    let error = |reason| rig.event(QpError { qpn: qpn(1), reason, ..Default::default() }.encode());
     let values = || events(&other).iter().map(|e| e.value).collect::<Vec<_>>();
     (0..256).for_each(error);
     assert_eq!((values(), rig.signals(5)), ((0..256).collect(), 256));
@@ -250,12 +257,12 @@ fn f4_events_of_a_queue_pair_that_is_gone_are_not_its_successors() {
     let all = [
         CmEstablished { qpn: qpn(0), ..Default::default() }.encode(),
         CmClosed { qpn: qpn(0), reason: 1, ..Default::default() }.encode(),
-        QpError { qpn: qpn(0), reason: 2 }.encode(),
+        QpError { qpn: qpn(0), reason: 2, ..Default::default() }.encode(),
     ];
     let mut other = qp(cqn, cqn);
     c.create_qp(&mut other).unwrap();
     all.into_iter().for_each(|event| rig.event(event));
-    rig.event(QpError { qpn: other.qpn, reason: 3 }.encode());
+    rig.event(QpError { qpn: other.qpn, reason: 3, ..Default::default() }.encode());
     let taken = c.take_event().unwrap();
     assert_eq!((taken.id, taken.identity), (qpn(0), first.identity));
     c.destroy_qp(qpn(0)).unwrap();
@@ -382,7 +389,7 @@ fn f2_that_the_card_was_lost_is_told_whatever_comes_after_it() {
     rig.card.reset("a test").unwrap();
     let cqn = rig.cq(&c);
     let mine = rig.qp(&c, cqn);
-    (0..300).for_each(|reason| rig.event(QpError { qpn: mine, reason }.encode()));
+    (0..300).for_each(|reason| rig.event(QpError { qpn: mine, reason, ..Default::default() }.encode()));
     let lost = c.take_event().unwrap();
     assert_eq!((lost.kind, lost.identity), (CTX_DEVICE_LOST, 0));
     c.put_back(lost);

@@ -413,6 +413,17 @@ pub struct ContextEvent {
     pub private: [u8; 32],
     /// out: identity of the QP, or of the listener (`CTX_REQUEST`); 0 of `CTX_DEVICE_LOST`.
     pub identity: u64,
+    /// out: of `CTX_QP_ERROR` with `REASON_ACCESS` or `REASON_NO_TARGET` the peer's access, if it is known: address of its
+    /// first byte.
+    pub va: u64,
+    /// out: its bytes.
+    pub len: u32,
+    /// out: its key.
+    pub key: u32,
+    /// out: its `RIGHT_*`, else 0.
+    pub right: u32,
+    /// out: 0.
+    pub reserved: u32,
 }
 /// A peer asks for a connection.
 pub const CTX_REQUEST: u32 = 1;

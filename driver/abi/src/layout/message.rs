@@ -471,6 +471,14 @@ messages! {
         qpn: u32 = 1,
         /// `REASON_*`.
         reason: u32 = 2,
+        /// With `REASON_ACCESS` and `REASON_NO_TARGET` the access of the peer, if it is known: its `RIGHT_*`, else 0.
+        right: u32 = 3,
+        /// Its key.
+        key: u32 = 4,
+        /// Virtual address of its first byte.
+        va: u64 = 5,
+        /// Bytes.
+        len: u32 = 7,
     }
     /// Log of firmware.
     FwLog = EV_LOG {

@@ -316,6 +316,13 @@ pub mod recv {
             /// Receives that hold memory or ask for it.
             holds: 15 0,
         }
+        /// The access that broke the connection.
+        Access {
+            /// There is one; else these words say nothing.
+            known: 7 7,
+            /// `RIGHT_*` that it needs.
+            right: 2 0,
+        }
         /// What is open.
         Counts {
             /// Receives that are posted and not complete.
@@ -384,6 +391,12 @@ pub mod recv {
             COUNTS = 36: Counts;
             /// Read: when a good frame last came, in units of `ROW_CLOCK`.
             HEARD = 37;
+            /// Read: the access of the peer for which the connection was broken, by `FAULT_ACCESS` or `FAULT_PAGE`.
+            ACCESS = 40: Access;
+            /// Read: its key.
+            ACCESS_KEY = 41;
+            /// Read: address of its first byte, low half, high half; bytes.
+            ACCESS_RANGE = 42 * 3;
             /// Written: a command. The write is answered when it is carried out.
             COMMAND = 63: Command;
         }

@@ -34,6 +34,19 @@ pub fn fast_pinned(block: u32) -> u32 {
     recv::Pinned { most: FAST_PINNED_MOST >> 12, bound: FAST_PINNED << (log2_block(block) - 12) }.word()
 }
 
+/// An access of the peer that no key allows, or to memory that cannot be had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Refused {
+    /// `RIGHT_*` that it needs.
+    pub right: u32,
+    /// Its key.
+    pub key: u32,
+    /// Its first byte.
+    pub va: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
 /// A MAC address as the receiving half takes it: last four bytes, first two; big-endian numbers.
 fn mac_words(mac: Mac) -> [u32; 2] {
     let first = mac.0.swap_bytes();
@@ -322,6 +335,18 @@ impl Qp {
     /// The revocation is over.
     pub fn fast_revoked(&mut self) {
         self.fast.revoking = false;
+    }
+
+    /// The peer's access that broke the connection; all 0 if RTL knows none.
+    #[inline(never)]
+    pub(super) fn refused<H: Hw>(&self, hw: &mut H) -> Refused {
+        let access = recv::Access::from_word(self.fast_receives(recv::ACCESS, hw));
+        if !self.fast.on || access.known == 0 {
+            return Refused::default();
+        }
+        let [va, va_high, len] = [0, 1, 2].map(|word| self.fast_receives(recv::ACCESS_RANGE + word, hw));
+        let key = self.fast_receives(recv::ACCESS_KEY, hw);
+        Refused { right: access.right, key, va: u64::from(va) | u64::from(va_high) << 32, len }
     }
 
     /// What `CMD_QP_QUERY` answers.

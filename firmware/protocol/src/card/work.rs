@@ -6,9 +6,10 @@ use super::control::Due;
 use super::hw::Hw;
 use super::limits::EVENT_RETRY;
 use super::qp::{CLOSED, CONNECTED, ERROR, EVENT_CLOSED, EVENT_DESTROYED, EVENT_ERROR, EVENT_ESTABLISHED, FREE, Qp};
+use super::rows::Refused;
 use crate::base::rule::{self, Rule};
 use berth_abi::message::{CmClosed, CmEstablished, QpError};
-use berth_abi::status::CMD_OK;
+use berth_abi::status::{CMD_OK, REASON_ACCESS, REASON_NO_TARGET};
 
 impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// The timer's time has come.
@@ -158,7 +159,12 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             hw.event(&CmClosed { qpn, reason: qp.reason as u32, private_len, private }.encode());
         } else if qp.events & EVENT_ERROR != 0 {
             qp.events &= !EVENT_ERROR;
-            hw.event(&QpError { qpn, reason: qp.reason as u32 }.encode());
+            let reason = qp.reason as u32;
+            let Refused { right, key, va, len } = match reason {
+                REASON_ACCESS | REASON_NO_TARGET => qp.refused(hw),
+                _ => Refused::default(),
+            };
+            hw.event(&QpError { qpn, reason, right, key, va, len }.encode());
         } else if qp.events & EVENT_DESTROYED != 0 {
             let cookie = qp.cookie;
             // Nothing of the QP is in flight any more: back to all-zero.

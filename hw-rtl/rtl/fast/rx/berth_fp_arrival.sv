@@ -114,6 +114,8 @@ module berth_fp_arrival #(
     input  logic                       broken_ready,
     output logic [QW-1:0]              broken_q,
     output logic [ 3:0]                broken_fault,
+    output logic                       broken_named,     // by the access that `broken_access` is
+    output berth_card_pkg::peer_access_t broken_access,
     // Pulses for the counters.
     output logic                       ev_taken,
     output logic                       ev_duplicate,
@@ -662,6 +664,11 @@ module berth_fp_arrival #(
   assign broken_q     = q_q;
   assign broken_fault = op_q == OP_PLACED && answered_now_q ? a_q.fault : op_q == OP_PLACED || (state_q == DECIDE && fault == berth_row_pkg::FAULT_NO_CREDIT && live_q) ? NO_FAULT
                       : state_q == FOLLOW ? berth_row_pkg::FAULT_INVALID : fault;
+  assign broken_named = op_q != OP_PLACED && (fault == berth_row_pkg::FAULT_ACCESS || fault == berth_row_pkg::FAULT_PAGE);
+  assign broken_access.read = p_q.read;
+  assign broken_access.key  = p_q.key;
+  assign broken_access.va   = p_q.va;
+  assign broken_access.len  = p_q.whole;
   assign r            = f;
 
   always_comb begin

@@ -190,6 +190,14 @@ module berth_fp_rx #(
   logic bell_valid, bell_ready, steps_over, c_passed_q, walk_start, walk_busy;
   logic walk_valid, walk_fence, fenced, fence_q, fence_go;
   berth_card_pkg::walk_t walk;
+  // The access that broke a connection, until the QP begins anew.
+  berth_card_pkg::peer_access_t broken_access, refused;
+  berth_row_pkg::recv_access_t c_access;
+  logic [QPS-1:0] refused_q;
+  assign c_access.zero_31_8 = '0;
+  assign c_access.known     = refused_q[c_q];
+  assign c_access.zero_6_3  = '0;
+  assign c_access.right     = refused.read ? berth_row_pkg::RIGHT_READ[2:0] : berth_row_pkg::RIGHT_WRITE[2:0];
   logic [31:0] st_announced, st_landed, st_completed, st_heard;
   logic [15:0] st_open;
   logic st_writing, st_answering, st_out, st_shown, st_fetching;
@@ -258,7 +266,7 @@ module berth_fp_rx #(
             c_state_q <= command.opcode == berth_row_pkg::RECV_CMD_END ? C_ROW
                        : command.opcode == berth_row_pkg::RECV_CMD_KEY_STORE || command.opcode == berth_row_pkg::RECV_CMD_KEY_LOAD ? C_KEY
                        : C_STEP;
-          else if (!fc.we && fc.word >= berth_row_pkg::RECV_HELD && fc.word <= berth_row_pkg::RECV_HEARD) begin
+          else if (!fc.we && fc.word >= berth_row_pkg::RECV_HELD && fc.word <= berth_row_pkg::RECV_ACCESS_RANGE + 6'd2) begin
             command_q <= READ;
             c_state_q <= C_STEP;
           end else begin
@@ -301,7 +309,12 @@ module berth_fp_rx #(
           berth_row_pkg::RECV_ANNOUNCED: fc_rdata <= st_announced;
           berth_row_pkg::RECV_LANDED: fc_rdata <= st_landed;
           berth_row_pkg::RECV_COUNTS: fc_rdata <= counts;
-          default: fc_rdata <= st_heard;
+          berth_row_pkg::RECV_HEARD: fc_rdata <= st_heard;
+          berth_row_pkg::RECV_ACCESS: fc_rdata <= c_access;
+          berth_row_pkg::RECV_ACCESS_KEY: fc_rdata <= refused.key;
+          berth_row_pkg::RECV_ACCESS_RANGE: fc_rdata <= refused.va[31:0];
+          berth_row_pkg::RECV_ACCESS_RANGE + 6'd1: fc_rdata <= refused.va[63:32];
+          default: fc_rdata <= refused.len;
         endcase
         if (rest_q == '0 && (word_q6 != berth_row_pkg::RECV_HELD || (drain_q == 2'd3 && !drain_waits))) c_state_q <= C_STEP;
       end
@@ -593,6 +606,7 @@ module berth_fp_rx #(
   logic quiet_valid, quiet_ready;
   logic [QW-1:0] quiet_q;
   logic [3:0] broken_fault;
+  logic broken_named;
   logic pl_fenced;
   logic ar_busy, pl_busy, dn_busy, rq_busy, gr_busy, bd_busy, pl_free_valid;
   berth_card_pkg::arrival_step_t arrival_cmd;
@@ -684,6 +698,8 @@ module berth_fp_rx #(
       .broken_ready(1'b1),
       .broken_q,
       .broken_fault,
+      .broken_named,
+      .broken_access,
       .ev_taken(ev.taken),
       .ev_duplicate(ev.duplicate),
       .ev_out_of_order(ev.out_of_order),
@@ -1126,6 +1142,25 @@ module berth_fp_rx #(
       end
   end
   assign rfree_valid = free_valid != '0;
+
+  // ---- what broke a connection ----------------------------------------------------------------------
+  berth_fp_mem #(
+      .WIDTH($bits(refused)),
+      .DEPTH(QPS)
+  ) m_refused (
+      .clk,
+      .we(broken_valid && broken_named),
+      .waddr(broken_q),
+      .wdata(broken_access),
+      .re(1'b1),
+      .raddr(c_q),
+      .rdata(refused)
+  );
+  always_ff @(posedge clk) begin
+    if (qp_starts) refused_q[fc.qpn[QW-1:0]] <= 1'b0;
+    if (broken_valid && broken_named) refused_q[broken_q] <= 1'b1;
+    if (rst) refused_q <= '0;
+  end
 
   // ---- exceptions -----------------------------------------------------------------------------------
   // A broken connection; a receive queue that cannot be read, or a doorbell that cannot be; memory that has come.
