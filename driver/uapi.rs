@@ -251,7 +251,6 @@ impl Session {
                         identity: a.identity,
                     };
                     a.state = self.context()?.query_qp(name)?;
-                    a.pad = 0;
                     Ok(())
                 },
                 |_, ()| (),

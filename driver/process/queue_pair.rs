@@ -42,7 +42,8 @@ impl Context {
             || arg.block > 1 << 20
             || arg.retries > ioctl::MAX_RETRIES
             || arg.mode > u32::from(MODE_MESSAGE)
-            || arg.reserved != 0
+            || arg.reads > u16::from(MAX_READS)
+            || arg.peer_reads > u16::from(MAX_READS)
             || (arg.domain == 0 && arg.domain_identity != 0)
         {
             return Err(EINVAL);
@@ -120,6 +121,8 @@ impl Context {
             timeout: arg.timeout,
             retries: arg.retries,
             domain: arg.domain as u16,
+            reads: arg.reads as u8,
+            peer_reads: arg.peer_reads as u8,
         };
         let made = self.card.call_for(generation, create.encode());
         let result = made.and_then(|_| {

@@ -65,6 +65,7 @@ enum F {
     Key,
     Rights,
     Flags,
+    Reads,
     /// Of registered memory: its bytes.
     Len,
     /// Of an object, or 0 for whatever has the number.
@@ -80,6 +81,7 @@ impl F {
         match self {
             Self::Private => 32,
             Self::Bytes | Self::Mac | Self::Pointer | Self::Identity | Self::Len => 8,
+            Self::Reads => 2,
             Self::Out(bytes) => bytes,
             _ => 4,
         }
@@ -149,7 +151,8 @@ fn requests() -> Res<Vec<Call>> {
                 recv_cq: Identity,
                 identity: Out(8),
                 domain: DomainOrZero,
-                reserved: Zero,
+                reads: Reads,
+                peer_reads: Reads,
                 domain_identity: Identity
             }
         ),
@@ -404,6 +407,7 @@ impl<'w, 'e> Thread<'w, 'e> {
             | F::QpnOrZero
             | F::DomainOrZero
             | F::Flags
+            | F::Reads
             | F::Trigger
             | F::Index
             | F::List
@@ -460,6 +464,7 @@ impl<'w, 'e> Thread<'w, 'e> {
                 F::Key => self.number(|k| &k.keys, place).into(),
                 F::Rights => self.pick(&[0, 1, 2, 3, 4, 7, 8]),
                 F::Flags => self.pick(&[0, 0, 1, 2]),
+                F::Reads => self.pick(&[0, 1, 16, 17, 0xffff]),
                 F::Len => self.pick(&[0, 1, 4095, 1 << 20, 1 << 40, 1 << 57]),
                 F::Any | F::Private | F::Mac | F::Out(_) => self.wild(),
             }

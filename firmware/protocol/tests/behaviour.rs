@@ -335,6 +335,8 @@ fn commands_with_bad_fields_are_refused_by_name() {
     check(QpCreate { qpn: 5, asid: ASID, ..QpCreate::default() }.encode(), CMD_INVALID);
     check(qp(16).encode(), CMD_BUSY);
     check(QpCreate { block: 100, ..qp(18) }.encode(), CMD_INVALID);
+    check(QpCreate { reads: MAX_READS + 1, ..qp(18) }.encode(), CMD_INVALID);
+    check(QpCreate { peer_reads: 255, ..qp(18) }.encode(), CMD_INVALID);
     check(QpDestroy { qpn: 40 }.encode(), CMD_NOT_FOUND);
     check(Listen { service: 0x1_0000 }.encode(), CMD_INVALID);
     check(Unlisten { service: 77 }.encode(), CMD_NOT_FOUND);
@@ -342,7 +344,7 @@ fn commands_with_bad_fields_are_refused_by_name() {
     check(Connect { qpn: 20, ipv4: 0x0a00_0002, service: 1, ..Connect::default() }.encode(), CMD_NOT_FOUND);
     check(Accept { request: 12345, qpn: 16, ..Accept::default() }.encode(), CMD_NOT_FOUND);
     check(QpQuery { qpn: 12345 }.encode(), CMD_NOT_FOUND);
-    assert!(w.counter(0, F_BAD_COMMAND) >= 17);
+    assert!(w.counter(0, F_BAD_COMMAND) >= 19);
     finish(w, &[&a, &b]);
 }
 

@@ -7,13 +7,12 @@ use berth_abi::card::FIRST_QPN;
 use berth_abi::counters::*;
 use berth_abi::cpu::{LIST_EARLY, LIST_OK, LIST_OVERFLOW, LIST_REPEAT};
 use berth_abi::message::{CmdDone, NetConfig, Pressure, QpCreate, QpDestroy, QpError, QpQuery};
-use berth_abi::ring::{MODE_MESSAGE, QpState, TRIGGER_BETWEEN};
+use berth_abi::ring::{MODE_MESSAGE, MODE_STREAM, QpState, TRIGGER_BETWEEN};
 use berth_abi::rows::send::Held;
 use berth_abi::rows::{ROW_CLOCK, event::*, recv, send};
 use berth_abi::status::*;
 use berth_protocol::card::limits::{
-    FAST_POLL, FAST_POLL_DOUBLED, FAST_READS, FAST_REST, FAST_SQUEEZE_TIME, LIST_AGAIN, NOT_YET, RETRIES, SQUEEZES,
-    TIMEOUT,
+    FAST_POLL, FAST_POLL_DOUBLED, FAST_REST, FAST_SQUEEZE_TIME, LIST_AGAIN, NOT_YET, RETRIES, SQUEEZES, TIMEOUT,
 };
 use berth_protocol::card::rows::{fast_ahead, fast_pinned};
 use berth_protocol::model::{MTU, User, World};
@@ -167,6 +166,7 @@ fn both_rows_say_what_is_special_of_a_qp() {
         (qp.send_cqn, qp.recv_cqn) = (1, 0);
         (qp.trigger, qp.trigger_index, qp.max_list, qp.mode) = (TRIGGER_BETWEEN, 5, 10, MODE_MESSAGE);
         (qp.block, qp.timeout, qp.domain) = (8192, 6400, 0x1234);
+        (qp.reads, qp.peer_reads) = (5, 7);
         (qp.sq_base, qp.rq_base) = (qp.sq_base | 5 << 32, qp.rq_base | 6 << 32);
     };
     let a = w.create_qp(0, 16, ASID, special);
@@ -178,14 +178,42 @@ fn both_rows_say_what_is_special_of_a_qp() {
         let rx = |i| word(&w, own, RX, i);
         assert_eq!((tx(send::BASE + 1), rx(recv::BASE + 1)), (5, 6), "queues above 4 GiB");
         assert_eq!(tx(send::QUEUE), send::Queue { cqn: 1, asid, log2_depth: 3 }.word(), "8 elements");
-        assert_eq!(tx(send::MODE), send::Mode { message: 1, remote: 1, reads: FAST_READS, ..MODE }.word());
+        assert_eq!(tx(send::MODE), send::Mode { message: 1, remote: 1, reads: 5, ..MODE }.word());
         assert_eq!((tx(send::TIMEOUT), tx(send::BLOCKS)), (100, send::Blocks { ahead: 16, log2_block: 13 }.word()));
-        assert_eq!(rx(recv::MODE), recv::Mode { message: 1, remote: 1, reads: FAST_READS, ..RECEIVES }.word());
+        assert_eq!(rx(recv::MODE), recv::Mode { message: 1, remote: 1, reads: 7, ..RECEIVES }.word());
         let (space, queue) = (recv::Space { domain: 0x1234, cqn: 0, asid }, recv::Queue { first: 0, log2_depth: 5 });
         assert_eq!((rx(recv::SPACE), rx(recv::QUEUE)), (space.word(), queue.word()));
         let lists = recv::Lists { few: 24, index: 5, trigger: TRIGGER_BETWEEN.into(), longest: 10 };
         assert_eq!(rx(recv::LISTS), lists.word());
         assert_eq!((rx(recv::AGAIN), rx(recv::PINNED)), (LIST_AGAIN as u32 / ROW_CLOCK, pinned(6)));
+    }
+}
+
+#[test]
+fn qp_3_reads_under_way_are_what_one_end_wants_and_the_other_takes() {
+    // Of each end what it wants, and what it takes.
+    for (seed, ends) in (50..).zip([[(16, 16), (16, 16)], [(16, 2), (1, 16)], [(3, 0), (0, 4)], [(4, 16), (9, 5)]]) {
+        for cards in [1, 2] {
+            for mode in [MODE_STREAM, MODE_MESSAGE] {
+                let mut w = World::new(cards, seed);
+                let make = |w: &mut World, node, qpn, (reads, peer_reads): (u8, u8)| {
+                    w.create_qp(node, qpn, ASID, |qp| (qp.mode, qp.reads, qp.peer_reads) = (mode, reads, peer_reads))
+                };
+                let a = make(&mut w, 0, 16, ends[0]);
+                let b = make(&mut w, cards - 1, 17, ends[1]);
+                w.connect(&a, &b, 7);
+                for (own, [this, other]) in [(&a, ends), (&b, [ends[1], ends[0]])] {
+                    let expected = match mode {
+                        MODE_STREAM => [0; 2],
+                        _ => [this.0.min(other.1), this.1].map(u32::from),
+                    };
+                    let sends = send::Mode::from_word(word(&w, own, TX, send::MODE)).reads;
+                    let receives = recv::Mode::from_word(word(&w, own, RX, recv::MODE)).reads;
+                    assert_eq!([sends, receives], expected, "{ends:?}, {cards} cards");
+                    assert_eq!(query(&mut w, own).reads, expected[0]);
+                }
+            }
+        }
     }
 }
 
@@ -1081,17 +1109,17 @@ fn a_query_asks_the_rows() {
     ] {
         reads(&mut w, &a, half, number, value);
     }
-    let expected = QpState { state: 2, reason: 0, receives: [46, 4, 44, 41, 40], credits: 9, pieces: 3 };
+    let expected = QpState { state: 2, reason: 0, receives: [46, 4, 44, 41, 40], credits: 9, pieces: 3, reads: 0 };
     assert_eq!(query(&mut w, &a), expected);
 }
 
 #[test]
 fn a_query_before_the_connection_says_what_waits() {
     let mut w = World::new(1, 44);
-    let a = w.create_qp(0, 16, ASID, |_| ());
+    let a = w.create_qp(0, 16, ASID, |qp| (qp.mode, qp.reads) = (MODE_MESSAGE, 6));
     w.ring(&a, 3, 5);
     w.run(10_000);
-    assert_eq!(query(&mut w, &a), QpState { receives: [5, 0, 0, 0, 0], ..QpState::default() });
+    assert_eq!(query(&mut w, &a), QpState { receives: [5, 0, 0, 0, 0], reads: 6, ..QpState::default() });
 }
 
 /// QP-13: the process hears of key, range and right, if RTL knows them.

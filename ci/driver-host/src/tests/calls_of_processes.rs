@@ -298,7 +298,7 @@ fn queues_are_made_asked_for_and_destroyed() {
     assert_eq!((qp.sq_depth, qp.rq_depth, qp.qpn, qp.rq_start), (4, 8, FIRST_QPN, 512));
     assert_eq!((qp.bytes, qp.offset, made.identity, qp.identity), (4096, 2 << 22, 1, 2));
     assert_eq!((rig.counter(D_CQS), rig.counter(D_QPS)), (1, 1));
-    let state = QpState { state: 9, reason: 9, receives: [9; 5], credits: 9, pieces: 9 };
+    let state = QpState { state: 9, reason: 9, receives: [9; 5], credits: 9, pieces: 9, reads: 9 };
     let query = call(&descriptor, IOC_QUERY_QP, QueryQp { qpn: qp.qpn, state, ..Default::default() }).unwrap();
     assert_eq!((query.qpn, query.state.state, query.state.receives, query.state.pieces), (qp.qpn, 0, [0; 5], 0));
     assert_eq!(rig.last::<message::QpQuery>().qpn, qp.qpn);

@@ -123,7 +123,7 @@ fn qp_1_a_queue_pair_is_made_as_it_is_asked_for() {
         (CreateQp { sq_depth: 256, rq_depth: 5, trigger: 1, block: 8192, ..base }, 8, 3, 65536, 8192),
         (CreateQp { rq_depth: 256, trigger: 2, trigger_index: 255, ..base }, 2, 8, 65536, 65536),
         (CreateQp { sq_depth: 255, rq_depth: 129, trigger: 3, max_list: 64, ..base }, 8, 8, 65536, 65536),
-        (CreateQp { trigger: 2, mode: 1, max_list: 1, ..base }, 2, 2, 4096, 65536),
+        (CreateQp { trigger: 2, mode: 1, max_list: 1, reads: 3, peer_reads: 16, ..base }, 2, 2, 4096, 65536),
     ];
     for (identity, (asked, log2_sq, log2_rq, bytes, block)) in (5..).zip(cases) {
         let mut arg = asked;
@@ -150,6 +150,8 @@ fn qp_1_a_queue_pair_is_made_as_it_is_asked_for() {
             timeout: 0x1234_5678,
             retries: MAX_RETRIES,
             domain: 0,
+            reads: asked.reads as u8,
+            peer_reads: asked.peer_reads as u8,
         };
         assert_eq!(rig.given(), [expected.encode()]);
         let now = rig.things();
@@ -185,6 +187,8 @@ fn inv_6_a_queue_pair_that_cannot_be_is_refused_and_the_card_not_told() {
         CreateQp { block: 4097, ..base },
         CreateQp { block: (1 << 20) + 4096, ..base },
         CreateQp { mode: 2, ..base },
+        CreateQp { reads: 17, ..base },
+        CreateQp { peer_reads: 0x110, ..base },
     ];
     for (n, mut arg) in cases.into_iter().enumerate() {
         assert_eq!(c.create_qp(&mut arg).map(drop), Err(EINVAL), "{n}");
@@ -459,7 +463,7 @@ fn qp_1_the_state_of_a_queue_pair_is_what_firmware_says() {
     rig.qp(&c, cqn);
     let mine = rig.qp(&c, cqn);
     rig.given();
-    let expected = QpState { state: 2, reason: 8, receives: [11, 12, 13, 14, 15], credits: 16, pieces: 17 };
+    let expected = QpState { state: 2, reason: 8, receives: [11, 12, 13, 14, 15], credits: 16, pieces: 17, reads: 18 };
     rig.say_state(expected);
     let state = c.query_qp(mine).unwrap();
     assert_eq!((state, rig.given()), (expected, vec![message::QpQuery { qpn: mine }.encode()]));

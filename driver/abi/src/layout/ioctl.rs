@@ -304,8 +304,10 @@ pub struct CreateQp {
     pub identity: u64,
     /// in: protection domain whose keys the peer may use, or 0: none.
     pub domain: u32,
-    /// Must be zero.
-    pub reserved: u32,
+    /// in: in message mode, RDMA READ requests that it may have under way (0 to `MAX_READS`); no more than its peer takes.
+    pub reads: u16,
+    /// in: in message mode, RDMA READ requests that its peer may have under way here (0: none, to `MAX_READS`).
+    pub peer_reads: u16,
     /// in: identity of that domain, or 0.
     pub domain_identity: u64,
 }
@@ -351,8 +353,6 @@ pub struct QueryQp {
     pub identity: u64,
     /// out: its state.
     pub state: super::ring::QpState,
-    /// out: 0.
-    pub pad: u32,
 }
 
 /// `IOC_CONNECT`.

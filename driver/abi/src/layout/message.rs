@@ -245,6 +245,10 @@ messages! {
         retries: u32 = 13,
         /// Protection domain whose keys its peer may use; 0: none.
         domain: u16 = 14 . 0,
+        /// In message mode: RDMA READ requests that it may have under way, 0 to `MAX_READS`; no more than its peer takes (verbs call it `max_rd_atomic`).
+        reads: u8 = 14 . 16,
+        /// In message mode: RDMA READ requests that its peer may have under way here, 0 (none) to `MAX_READS` (`max_dest_rd_atomic`).
+        peer_reads: u8 = 14 . 24,
     }
     /// Ends a queue pair.
     QpDestroy = CMD_QP_DESTROY {

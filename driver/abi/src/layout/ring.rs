@@ -261,6 +261,9 @@ pub const MODE_STREAM: u8 = 0;
 /// Message mode: a send fills one receive, or fails by itself if the credit is too small for it.
 pub const MODE_MESSAGE: u8 = 1;
 
+/// RDMA READ requests that may be under way to a QP at most: so many RTL keeps.
+pub const MAX_READS: u8 = 16;
+
 /// State of a QP as `CMD_QP_QUERY` gives it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -275,31 +278,35 @@ pub struct QpState {
     pub credits: u32,
     /// Pieces sent and not yet acknowledged.
     pub pieces: u32,
+    /// RDMA READ requests that the QP may have under way: when connected, no more than its peer takes.
+    pub reads: u32,
 }
 
 impl QpState {
     /// From the results of `EV_CMD_DONE`.
     pub const fn from_results(results: &[u32; EVENT_PHASE - 3]) -> Self {
-        let [state, reason, a, b, c, d, e, credits, pieces, ..] = *results;
+        let [state, reason, a, b, c, d, e, credits, pieces, reads, ..] = *results;
         Self {
             state,
             reason,
             receives: [a, b, c, d, e],
             credits,
             pieces,
+            reads,
         }
     }
 
     /// The first results of `EV_CMD_DONE`; the others are 0.
-    pub const fn to_results(self) -> [u32; 9] {
+    pub const fn to_results(self) -> [u32; 10] {
         let [a, b, c, d, e] = self.receives;
         let Self {
             state,
             reason,
             credits,
             pieces,
+            reads,
             ..
         } = self;
-        [state, reason, a, b, c, d, e, credits, pieces]
+        [state, reason, a, b, c, d, e, credits, pieces, reads]
     }
 }

@@ -19,7 +19,7 @@ use berth_abi::ring::{
     CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
     CMD_CQ_DESTROY, CMD_CRASH, CMD_KEY_BIND, CMD_KEY_FREE, CMD_KEY_REGISTER, CMD_KEYS_DROP, CMD_NET_CONFIG,
     CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY, CMD_RANGE_REVOKED, CRASH_EVENT, CRASH_EVENT_WORDS,
-    ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState, TRIGGER_ADAPTIVE,
+    ENTRY_WORDS, MAX_READS, MODE_MESSAGE, PRIVATE_DATA, QpState, TRIGGER_ADAPTIVE,
 };
 use berth_abi::status::{
     CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BAD_INDEX, REASON_BUSY,
@@ -190,7 +190,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
 
     fn qp_create<H: Hw>(&mut self, want: &QpCreate, hw: &mut H) -> u32 {
         let &QpCreate { qpn, asid, uar, log2_sq, log2_rq, send_cqn, recv_cqn, trigger, max_list, mode, .. } = want;
-        let &QpCreate { block, sq_base, rq_base, timeout, retries, domain, .. } = want;
+        let &QpCreate { block, sq_base, rq_base, timeout, retries, domain, reads, peer_reads, .. } = want;
         let Some(i) = Self::index(qpn) else {
             return CMD_INVALID;
         };
@@ -209,6 +209,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             || sq_base & 4095 != 0
             || rq_base & 127 != 0
             || retries > 255
+            || reads.max(peer_reads) > MAX_READS
         {
             return CMD_INVALID;
         }
@@ -232,6 +233,10 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         qp.retries = (if retries == 0 { RETRIES } else { retries }) as u8;
         qp.message = mode == MODE_MESSAGE;
         qp.domain = domain;
+        if qp.message {
+            // One-sided operations are for message mode.
+            (qp.reads, qp.peer_reads) = (reads, peer_reads);
+        }
         hw.doorbell_config(qpn, DbCfg { valid: 1, fast: 0, page: uar as u32 });
         CMD_OK
     }

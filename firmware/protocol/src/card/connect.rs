@@ -25,7 +25,7 @@ use berth_abi::counters::{
     F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CONTROL_SENT, F_LIST_REFUSED, F_NOT_FOR_US, F_REQUESTS_BUSY, F_TX_STARVED,
 };
 use berth_abi::message::{CmRequest, CmRequestOver};
-use berth_abi::ring::PRIVATE_DATA;
+use berth_abi::ring::{MAX_READS, PRIVATE_DATA};
 use berth_abi::status::{
     REASON_ACCESS, REASON_BUSY, REASON_NO_LISTENER, REASON_NO_TARGET, REASON_PEER_CLOSE, REASON_PROTOCOL,
     REASON_REJECTED, REASON_SEND_FAILED, WC_FLUSHED, WC_REMOTE_ACCESS, WC_REMOTE_ERROR,
@@ -52,6 +52,7 @@ impl Qp {
         self.peer_epoch = end.epoch;
         self.rq.psn = end.psn;
         self.fast.window = end.window;
+        self.reads = self.reads.min(end.reads);
         self.lists.peer_epoch = end.epoch;
         let mtu = end.mtu.min(mtu);
         self.log2_mtu = mtu.trailing_zeros() as u8;
@@ -433,19 +434,21 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     /// The end that a REQ or REP describes; `None` when a field is out of range, `Some(false)`: nothing that this end
     /// can be connected to.
     fn end_of(m: &Records, at: usize, qpn: usize, flags: usize) -> Option<(End, bool)> {
-        let mode = m.word(at, flags);
+        let (mode, capacities) = (m.word(at, flags), m.word(at, flags + 1));
         let end = End {
             qpn: m.word(at, qpn),
             epoch: m.word(at, qpn + 1),
             psn: m.word(at, qpn + 2) & PSN_MASK,
             mtu: mode & 0xffff,
             message: mode >> 16 & MODE_MASK == MESSAGE,
-            store: m.word(at, flags + 1) & 0xffff,
-            window: (m.word(at, flags + 1) >> 16).clamp(1, FAST_WINDOW) as u8,
+            store: capacities & 0xffff,
+            window: (capacities >> 16 & 0xff).clamp(1, FAST_WINDOW) as u8,
+            reads: (capacities >> 24) as u8,
         };
         let good = matches!(end.mtu, 256 | 512 | 1024 | 2048 | 4096)
             && end.qpn > 2
             && end.qpn <= 0xffff
+            && end.reads <= MAX_READS
             && mode >> 24 <= PRIVATE_DATA as u32;
         let ours = end.message || mode >> 16 & MODE_MASK == STREAM;
         good.then_some((end, ours && mode >> 16 & MODE_NEEDS == MODE_NEEDS))
@@ -563,6 +566,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         };
         let message = if qp.message { MESSAGE } else { STREAM };
         let mode = |mtu: u32, private: u8| mtu | (message | MODE_NEEDS) << 16 | (private as u32) << 24;
+        let capacities = CREDITS_PER_QP | FAST_WINDOW << 16 | (qp.peer_reads as u32) << 24;
         let long = |head: [u32; 7], private: &[u32; 8]| {
             let mut words = [0; 15];
             words[..7].copy_from_slice(&head);
@@ -587,7 +591,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                             qp.sq.psn,
                             qp.service,
                             mode(self.sh.mtu, qp.private_len),
-                            CREDITS_PER_QP | FAST_WINDOW << 16,
+                            capacities,
                         ],
                         &qp.private,
                     ))
@@ -600,7 +604,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                         qp.epoch,
                         qp.sq.psn,
                         mode(1 << (qp.log2_mtu & 31), qp.private_len),
-                        CREDITS_PER_QP | FAST_WINDOW << 16,
+                        capacities,
                     ],
                     &qp.private,
                 )),

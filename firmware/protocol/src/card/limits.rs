@@ -21,8 +21,6 @@ pub const ANSWERS: usize = 8;
 pub const REORDER: u32 = 3;
 /// Packets that RTL has unacknowledged, and takes ahead of a missing one.
 pub const FAST_WINDOW: u32 = berth_abi::card::FAST_PLACES - 1;
-/// READ requests under way, each for one packet: as many as a peer's RTL takes.
-pub const FAST_READS: u32 = 16;
 /// Packets that RTL places before it acknowledges without being asked.
 pub const FAST_ACK_EVERY: u32 = 8;
 /// Longest credit list of RTL: what one control message takes behind its header of three words.

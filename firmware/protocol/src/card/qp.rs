@@ -152,6 +152,10 @@ pub struct Qp {
     pub tell_peer: bool,
     /// Message mode (CR-17).
     pub message: bool,
+    /// READ requests that it may have under way; when the peer is known, no more than that takes.
+    pub reads: u8,
+    /// READ requests that the peer may have under way here.
+    pub peer_reads: u8,
     /// `EVENT_*` for the host.
     pub events: u8,
     /// `TODO_*` for the peer.
@@ -225,6 +229,8 @@ impl Qp {
         destroying: false,
         tell_peer: false,
         message: false,
+        reads: 0,
+        peer_reads: 0,
         events: 0,
         todo: 0,
         cookie: 0,

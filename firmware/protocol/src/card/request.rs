@@ -22,13 +22,16 @@ pub struct End {
     pub store: u32,
     /// Packets that it takes ahead of a missing one.
     pub window: u8,
+    /// READ requests that it takes at a time.
+    pub reads: u8,
     /// Message mode (CR-17).
     pub message: bool,
 }
 
 impl End {
     /// Nothing said yet.
-    pub(super) const NONE: Self = Self { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0, window: 0, message: false };
+    pub(super) const NONE: Self =
+        Self { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0, window: 0, reads: 0, message: false };
 }
 
 /// `Request::state`: no request.

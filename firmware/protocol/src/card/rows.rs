@@ -6,7 +6,7 @@ use super::Card;
 use super::hw::{Hw, Log, TX_LOOPBACK};
 use super::limits::{
     FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
-    FAST_READS, FAST_WINDOW, LIST_AGAIN, REORDER,
+    FAST_WINDOW, LIST_AGAIN, REORDER,
 };
 use super::qp::{CONNECTED, CREATED, Fast, Qp, TODO_RECALL, TODO_RECALLED};
 use super::shared::Shared;
@@ -98,7 +98,7 @@ impl Qp {
         self.fast_template(sh, hw);
         let window = (self.fast.window as u32).min(FAST_WINDOW);
         let mode = send::Mode {
-            reads: self.reads(),
+            reads: self.reads as u32,
             remote: self.message as u32,
             reorder: REORDER,
             window,
@@ -153,11 +153,6 @@ impl Qp {
         hw.doorbell_config(self.qpn(), DbCfg { valid: 1, fast: 1, page: self.uar as u32 });
     }
 
-    /// READ requests that may be under way in each direction: one-sided operations are for message mode.
-    fn reads(&self) -> u32 {
-        if self.message { FAST_READS } else { 0 }
-    }
-
     /// Writes the headers to the peer.
     #[inline(never)]
     fn fast_template<H: Hw>(&self, sh: &mut Shared, hw: &mut H) {
@@ -170,7 +165,7 @@ impl Qp {
         let [mac, mac_top] = mac_words(mac);
         let words = [
             recv::Mode {
-                reads: self.reads(),
+                reads: self.peer_reads as u32,
                 remote: self.message as u32,
                 ack_every: FAST_ACK_EVERY,
                 rnr_timer: 0,
@@ -353,9 +348,10 @@ impl Qp {
     #[inline(never)]
     pub fn query<H: Hw>(&self, hw: &mut H) -> QpState {
         let (state, reason) = (self.state.saturating_sub(CREATED) as u32, self.reason as u32);
+        let reads = self.reads as u32;
         if !self.fast.on {
             // Before the connection, posted elements wait.
-            return QpState { state, reason, receives: [self.rq.pi as u32, 0, 0, 0, 0], credits: 0, pieces: 0 };
+            return QpState { state, reason, receives: [self.rq.pi as u32, 0, 0, 0, 0], credits: 0, pieces: 0, reads };
         }
         let completed = self.fast_receives(recv::COMPLETED, hw);
         let counts = recv::Counts::from_word(self.fast_receives(recv::COUNTS, hw));
@@ -363,7 +359,7 @@ impl Qp {
         let posted = completed.wrapping_add(counts.posted);
         let [announced, landed] = [recv::ANNOUNCED, recv::LANDED].map(|word| self.fast_receives(word, hw));
         let receives = [posted, counts.granted, announced, landed, completed];
-        QpState { state, reason, receives, credits: sends.credits, pieces: sends.unacked }
+        QpState { state, reason, receives, credits: sends.credits, pieces: sends.unacked, reads }
     }
 }
 
