@@ -372,6 +372,7 @@ fn qp_3_reads_of_any_size_move_memory_that_is_not_there(env: &Env) -> Res {
                 ensure_eq!(conn.sent(env)?.ok()?.wr_id, wr_id);
             }
             check(&sink.bytes()[..1], 450, 7)?;
+            few_reads(env, &context, &domain, Some(start))?;
         }
         Role::B => {
             let mut mem = Mem::new(BEFORE + WHOLE)?;
@@ -388,9 +389,48 @@ fn qp_3_reads_of_any_size_move_memory_that_is_not_there(env: &Env) -> Res {
             let device = env.device()?;
             wait_until("nothing pinned behind the READs", env.hang, || Ok(device.counters()?.pinned() == 0))?;
             check(&mem.bytes()[BEFORE..], 450, 0)?;
+            few_reads(env, &context, &domain, None)?;
+            drop(region);
         }
     }
     env.meet("done")
+}
+
+/// A has fewer READs under way if it wants so, or if B takes no more. `source`: pattern 450, for A.
+fn few_reads(env: &Env, context: &Context, domain: &ProtectionDomain, source: Option<Remote>) -> Res {
+    const BYTES: usize = 5 * PAGE;
+    for (service, reads, peer_reads) in [(451, 2, 1), (452, 16, 0)] {
+        // A wants `reads`, B takes `peer_reads`; in the other direction all.
+        let config = match source {
+            Some(_) => QpConfig { reads, ..config() },
+            None => QpConfig { peer_reads, ..config() },
+        };
+        let mut conn = conn_in(context, domain, &config)?;
+        establish(env, context, &conn.qp, service)?;
+        let agreed = if source.is_some() { peer_reads } else { 16 };
+        ensure_eq!(conn.qp.state()?.reads, agreed.into());
+        if source.is_some() {
+            let sink = Mem::new(2 * BYTES)?;
+            let sges = [[sink.sge(0, BYTES)], [sink.sge(BYTES, BYTES)]];
+            let request = |n: usize| WorkRequest { wr_id: n as u64, sges: &sges[n], source, ..Default::default() };
+            // SAFETY: the memory outlives the connection.
+            unsafe { conn.qp.post_send(&[request(0), request(1)]) }?;
+            let expected = if agreed == 0 { [Status::BadWqe, Status::Flushed] } else { [Status::Ok; 2] };
+            for (wr_id, status) in (0..).zip(expected) {
+                let done = conn.sent(env)?;
+                ensure_eq!((done.wr_id, done.status), (wr_id, status));
+            }
+            for part in sink.bytes().chunks(BYTES) {
+                match agreed {
+                    0 => ensure!(part.iter().all(|b| *b == 0), "something was read"),
+                    _ => check(part, 450, 0)?,
+                }
+            }
+            drop(conn);
+        }
+        env.meet(&format!("read-{service}"))?;
+    }
+    Ok(())
 }
 
 fn qp_11_a_read_that_its_key_does_not_allow_is_refused(env: &Env) -> Res {

@@ -559,7 +559,7 @@ impl Context {
     /// Makes a queue pair.
     ///
     /// # Errors
-    /// [`Error::LimitReached`], [`Error::Invalid`].
+    /// [`Error::LimitReached`], [`Error::Invalid`], [`Error::TooManyReads`].
     pub fn create_qp(
         &self,
         send_cq: &CompletionQueue,

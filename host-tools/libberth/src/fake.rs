@@ -33,6 +33,8 @@ struct State {
     cqs: BTreeMap<u32, Cq>,
     /// Identity of each.
     qps: BTreeMap<u32, u64>,
+    /// The last one, as it was asked for.
+    asked: ioctl::CreateQp,
     /// Sends of each that are complete.
     sent: BTreeMap<u32, u32>,
     /// Identity of the protection domain, if there is one.
@@ -186,6 +188,7 @@ impl Card {
             ioctl::IOC_CREATE_QP => {
                 // SAFETY: as above.
                 let a = unsafe { &mut *arg.cast::<ioctl::CreateQp>() };
+                state.asked = *a;
                 a.qpn = (FIRST_QPN..).find(|n| !state.qps.contains_key(n)).unwrap();
                 a.sq_depth = a.sq_depth.next_power_of_two();
                 a.rq_depth = a.rq_depth.next_power_of_two();
@@ -351,6 +354,30 @@ mod tests {
             let qp = make_qp(&context, &cq);
             Self { card, context, cq, qp }
         }
+    }
+
+    #[test]
+    fn qp_3_reads_under_way_are_chosen_in_both_directions() {
+        let Setting { card, context, cq, .. } = Setting::new();
+        let make = |reads, peer_reads| {
+            let config = QpConfig { reads, peer_reads, ..QpConfig::default() };
+            QueuePair::new(&context, &cq, &cq, &config, None).map(drop)
+        };
+        let asked = || {
+            let asked = card.lock().asked;
+            (asked.reads, asked.peer_reads)
+        };
+        assert_eq!(asked(), (16, 16), "unless something else is said");
+        for (reads, peer_reads) in [(0, 3), (16, 0)] {
+            make(reads, peer_reads).unwrap();
+            assert_eq!(asked(), (reads.into(), peer_reads.into()));
+        }
+        for (reads, peer_reads) in [(17, 0), (16, 17)] {
+            let refused = make(reads, peer_reads).unwrap_err();
+            assert!(matches!(refused, Error::TooManyReads(17)));
+            assert_eq!(refused.to_string(), "17 READs under way, but a card keeps at most 16 in each direction");
+        }
+        assert_eq!(asked(), (16, 0), "the driver is not asked");
     }
 
     fn post(qp: &mut QueuePair, wr_id: u64) {

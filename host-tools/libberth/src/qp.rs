@@ -69,6 +69,13 @@ pub struct QpConfig {
     pub timeout: u32,
     /// Retries before the peer counts as lost; 0: default.
     pub retries: u32,
+    /// RDMA READ requests that the queue pair may have under way (0 to 16; what verbs call `max_rd_atomic`), each for one
+    /// packet. Once connected they are no more than the peer's `peer_reads`; with 0 a READ completes with
+    /// [`Status::BadWqe`](crate::Status::BadWqe). For message mode only.
+    pub reads: u8,
+    /// RDMA READ requests that the peer may have under way here (0 to 16; `max_dest_rd_atomic`); with 0 it can read
+    /// nothing. For message mode only.
+    pub peer_reads: u8,
 }
 
 impl Default for Trigger {
@@ -82,8 +89,19 @@ impl Default for Trigger {
 impl Default for QpConfig {
     fn default() -> Self {
         let trigger = Trigger::default();
-        let mode = Mode::Stream;
-        Self { mode, send_depth: 64, recv_depth: 64, trigger, max_list: 0, block: 0, timeout: 0, retries: 0 }
+        let reads = abi_ring::MAX_READS;
+        Self {
+            mode: Mode::Stream,
+            send_depth: 64,
+            recv_depth: 64,
+            trigger,
+            max_list: 0,
+            block: 0,
+            timeout: 0,
+            retries: 0,
+            reads,
+            peer_reads: reads,
+        }
     }
 }
 
@@ -204,6 +222,8 @@ pub struct QpState {
     pub credits: u32,
     /// Pieces sent and not acknowledged.
     pub pieces: u32,
+    /// RDMA READ requests that the queue pair may have under way: when connected, as agreed with the peer.
+    pub reads: u32,
 }
 
 impl QpState {
@@ -226,6 +246,7 @@ impl QpState {
             completed,
             credits: s.credits,
             pieces: s.pieces,
+            reads: s.reads,
         }
     }
 }
@@ -261,6 +282,10 @@ impl QueuePair {
         domain: Option<&ProtectionDomain>,
     ) -> Result<Self> {
         let what = "make a queue pair";
+        let reads = config.reads.max(config.peer_reads);
+        if reads > abi_ring::MAX_READS {
+            return Err(Error::TooManyReads(reads));
+        }
         let (number, domain_identity) = domain.map_or((0, 0), ProtectionDomain::name);
         let (trigger, trigger_index) = match config.trigger {
             Trigger::First => (abi_ring::TRIGGER_FIRST, 0),
@@ -287,6 +312,8 @@ impl QueuePair {
             },
             domain: number,
             domain_identity,
+            reads: config.reads.into(),
+            peer_reads: config.peer_reads.into(),
             ..Default::default()
         };
         context.ioctl(what, ioctl::IOC_CREATE_QP, &mut arg)?;

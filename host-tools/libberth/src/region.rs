@@ -111,7 +111,7 @@ impl ProtectionDomain {
     /// use no key.
     ///
     /// # Errors
-    /// [`Error::LimitReached`], [`Error::Invalid`].
+    /// [`Error::LimitReached`], [`Error::Invalid`], [`Error::TooManyReads`].
     pub fn create_qp(
         &self,
         send_cq: &CompletionQueue,

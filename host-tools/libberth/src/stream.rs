@@ -155,7 +155,7 @@ impl Stream {
     /// A stream that is not connected yet, with `recv_bytes` of pageable memory for its receive buffers.
     ///
     /// # Errors
-    /// [`Error::LimitReached`], [`Error::Invalid`], [`Error::Os`] when there is no such memory.
+    /// [`Error::LimitReached`], [`Error::Invalid`], [`Error::TooManyReads`], [`Error::Os`] when there is no such memory.
     pub fn new(context: &Context, config: &QpConfig, recv_bytes: usize) -> Result<Self> {
         Self::make(context, None, config, recv_bytes)
     }
