@@ -76,16 +76,16 @@ fn one_qp_stream_aligned_and_warm() {
     }
 }
 
-/// The only WRITE of a test: `len` bytes to `va`, under a key for `binding`; then all is at rest. If it is refused, the row
-/// says which access it was.
+/// The only WRITE of a test: `len` bytes to `va`, under a key for `binding`; then all is at rest.
 fn one_write(rig: &mut Rig, binding: Binding, va: u64, len: u32, key: impl Fn(u32) -> u32) {
     let bound = rig.bind(0, binding);
     rig.write(0, va, len, key(bound), None);
+    rig.until(100_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
     only_access(rig, RIGHT_WRITE, key(bound), va, len);
 }
 
+/// The access of [`one_write`] or [`one_read`] is answered: all comes to rest, and if it is refused, the row says which it was.
 fn only_access(rig: &mut Rig, right: u32, key: u32, va: u64, len: u32) {
-    rig.until(200_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
     rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
     rig.rests();
     let access = recv::Access::from_word(rig.read(0, recv::ACCESS));
@@ -171,6 +171,7 @@ fn qp_13_a_write_to_memory_that_cannot_be_had_is_refused() {
 fn one_read(rig: &mut Rig, binding: Binding, va: u64, len: u32, key: impl Fn(u32) -> u32) {
     let bound = rig.bind(0, binding);
     rig.read_from(0, va, len, key(bound));
+    rig.until(200_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
     only_access(rig, RIGHT_READ, key(bound), va, len);
 }
 
