@@ -115,7 +115,7 @@ pub struct WorkRequest<'a> {
     /// Ask the receiver to return its buffer at once (IW-6); sends only.
     pub push: bool,
     /// Copy the ranges' data, at most [`QueuePair::max_inline_data`] bytes, into the element: the memory is the
-    /// caller's again at once, the card asks for no page, and a single element goes to the card with its doorbell.
+    /// caller's again at once, the card asks for no page, and a single element that fits goes to the card with its doorbell.
     /// Sends only (what verbs call `IBV_SEND_INLINE`).
     pub inline: bool,
     /// A number that reaches the receive's completion with the message; in message mode only, and of sends only (what verbs
