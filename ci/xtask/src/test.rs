@@ -93,16 +93,11 @@ const GUIDED_INPUTS: &str = "500";
 
 /// Parts that run one after the other beside the rest: guests wait for each other and for their cards more than they
 /// compute, and would leave half of a small machine idle.
-const BESIDE: [&str; 15] = [
+const BESIDE: [&str; 10] = [
     "simulator",
     "bridge",
     "driver",
     "system",
-    "environments",
-    "endurance",
-    "install",
-    "demo",
-    "demo-keep",
     "system-iommu",
     "system-kcsan",
     "driver-tree",
@@ -112,7 +107,21 @@ const BESIDE: [&str; 15] = [
 ];
 
 /// Parts that whichever of the two rows has ended first takes, so that both end at about the same time: the longest first.
-const LAST: [&str; 5] = ["rtl-units", "bench", "formal", "synthesis", "simulate"];
+const LAST: [&str; 10] = [
+    "rtl-units",
+    "endurance",
+    "bench",
+    "synthesis",
+    "environments",
+    "demo",
+    "install",
+    "demo-keep",
+    "formal",
+    "simulate",
+];
+
+/// What the RTL's benches are made of, besides the protocol, and what says which of them run.
+const RTL_SOURCES: [&str; 4] = ["hw-rtl", "firmware", "ci/xtask/src/bench.rs", "ci/xtask/src/test.rs"];
 
 /// Packages that want Verilator.
 const IN_SYSROOT: [&str; 5] = ["berth-bench", "berth-rtl", "berth-rtl-host", "berth-rtl-unit", "berth-sim"];
@@ -907,7 +916,20 @@ impl Tester {
         Ok(command)
     }
 
+    /// Runs benches of the RTL `once`; `what` names them. Their result depends on no time, and on nothing else but the
+    /// soft core and the tools.
+    fn rtl_once(&self, what: &str, run: impl FnOnce() -> Result<Counts>) -> Result<Counts> {
+        let (soft_core, tools) = (self.builder.soft_core()?, self.builder.sysroot.path("/"));
+        let [soft_core, tools] = [soft_core, tools].map(|path| path.display().to_string());
+        let mut rustc = self.builder.sysroot.command(self.repo(), &[], "rustc");
+        self.once(&[what, &soft_core, &tools], &mut rustc, &RTL_SOURCES, run)
+    }
+
     fn rtl(&self) -> Result<Counts> {
+        self.rtl_once("rtl", || self.rtl_at_widths())
+    }
+
+    fn rtl_at_widths(&self) -> Result<Counts> {
         let mut counts = Counts::default();
         let (widths, feature) = if self.arguments.long { (&WIDTHS[..], "widths") } else { (&ENDS[..], "ends") };
         for &width in widths {
@@ -970,7 +992,7 @@ impl Tester {
         if !self.arguments.long {
             command.env("BERTH_UNIT_WIDTHS", ENDS.join(","));
         }
-        self.cargo_tests("benches of single modules", &mut command)
+        self.rtl_once("rtl-units", || self.cargo_tests("benches of single modules", &mut command))
     }
 
     fn bench(&self) -> Result<Counts> {
@@ -980,7 +1002,7 @@ impl Tester {
             model: ["--bars", "--loss-seeds", "2"].map(str::to_owned).to_vec(),
             ..Default::default()
         };
-        self.check("bench", &mut bench::command(&self.builder, &arguments)?)
+        self.rtl_once("bench", || self.check("bench", &mut bench::command(&self.builder, &arguments)?))
     }
 
     fn rtl_seeds(&self) -> Result<Counts> {
