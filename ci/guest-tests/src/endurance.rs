@@ -181,7 +181,7 @@ fn endurance_connections_made_and_ended(env: &Env) -> Res {
     let context = env.context()?;
     let round = |n: u64| -> Res {
         let target = Mem::new(100)?;
-        // The shortest queues are made longer; RTL takes the others as they are.
+        // The driver makes a send queue of two longer (`MIN_SQ_DEPTH`), and takes the others as they are.
         let depth = if (n / AT_A_TIME).is_multiple_of(2) { 2 } else { 4 };
         let (mut from, mut to) = loop_pair(env, &context, &depths(depth, depth), 980 + (n % AT_A_TIME) as u16)?;
         // Some are ended with receives granted, some with data under way, some after it.
