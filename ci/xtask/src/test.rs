@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `cargo xtask test`: all checks and tests, part by part, and one line at the end that says how many passed.
 
+mod rtl;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::panic::resume_unwind;
@@ -12,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::bench;
 use crate::checked::Checked;
 use crate::coverage::{self, Counting};
 use crate::demo;
@@ -78,26 +79,18 @@ const NOT_LINKED: [(&str, &str); 10] = [
     (" place_of", "a shift and a mask: nothing is left of it"),
 ];
 
-/// Widths (DATA_W) of the card.
-const WIDTHS: [&str; 4] = ["64", "128", "256", "512"];
-
-/// The narrowest and the widest one, which every change is tried at.
-const ENDS: [&str; 2] = ["64", "512"];
-
-/// RTL benches that take long and show what does not depend on the width, or what the benches of single modules show at
-/// both ends: every change is tried at the narrowest alone, at both ends with `--long`.
-const NARROW: [&str; 7] = ["attacks", "bad_input", "firmware_boot", "guided", "host_port", "hostile", "two_cards"];
-
-/// Inputs that `rtl-guided` runs, where `BERTH_INPUTS` does not say another number.
-const GUIDED_INPUTS: &str = "500";
-
 /// Parts that run one after the other beside the rest: guests wait for each other and for their cards more than they
-/// compute, and would leave half of a small machine idle.
-const BESIDE: [&str; 10] = [
-    "simulator",
+/// compute, and would leave half of a small machine idle. Two pairs of guests at once are too many for it: with their
+/// simulators they are more threads than processors, and each waits for one that does not run.
+const BESIDE: [&str; 14] = [
     "bridge",
     "driver",
     "system",
+    "environments",
+    "endurance",
+    "install",
+    "demo",
+    "demo-keep",
     "system-iommu",
     "system-kcsan",
     "driver-tree",
@@ -107,21 +100,7 @@ const BESIDE: [&str; 10] = [
 ];
 
 /// Parts that whichever of the two rows has ended first takes, so that both end at about the same time: the longest first.
-const LAST: [&str; 10] = [
-    "rtl-units",
-    "endurance",
-    "bench",
-    "synthesis",
-    "environments",
-    "demo",
-    "install",
-    "demo-keep",
-    "formal",
-    "simulate",
-];
-
-/// What the RTL's benches are made of, besides the protocol, and what says which of them run.
-const RTL_SOURCES: [&str; 4] = ["hw-rtl", "firmware", "ci/xtask/src/bench.rs", "ci/xtask/src/test.rs"];
+const LAST: [&str; 5] = ["rtl-units", "synthesis", "bench", "formal", "simulate"];
 
 /// Packages that want Verilator.
 const IN_SYSROOT: [&str; 5] = ["berth-bench", "berth-rtl", "berth-rtl-host", "berth-rtl-unit", "berth-sim"];
@@ -628,10 +607,11 @@ impl Tester {
         self.cargo_tests("cargo test", &mut command)
     }
 
-    /// Runs a check, `what` with its arguments, whose result depends only on them, the protocol, some more `sources`, the
-    /// seed and the compiler, unless it has passed with the very same ones. With `--long` or `--filter` it always runs.
+    /// Runs the check of a part, whose result depends on nothing but `what` it is called with, the `sources`, the seed and
+    /// the compiler, unless it has passed with the very same ones. With `--long` or `--filter` it always runs.
     fn once(
         &self,
+        part: &str,
         what: &[&str],
         rustc: &mut Command,
         sources: &[&str],
@@ -641,10 +621,9 @@ impl Tester {
             return run();
         }
         let seed = self.arguments.seed.map(|seed| seed.to_string()).unwrap_or_default();
-        let sources = [&PROTOCOL_PACKAGES, sources].concat();
-        let checked = Checked::new(&self.builder.context, &[what, &[&seed]].concat(), rustc, &sources)?;
+        let checked = Checked::new(&self.builder.context, &[&[part], what, &[&seed]].concat(), rustc, sources)?;
         if let Some(passed) = checked.passed() {
-            progress::line("  passed before, with the same sources");
+            progress::line(&format!("  {part}: passed before, with the same sources"));
             return Ok(Counts { passed, ..Counts::default() });
         }
         let counts = run()?;
@@ -663,7 +642,8 @@ impl Tester {
 
     fn model_check(&self) -> Result<Counts> {
         let arguments = ["run", "--profile", "checked", "--package", "berth-check", "--"];
-        self.once(&arguments, &mut self.rustc(), &["firmware/check"], || self.model_checking(&arguments))
+        let sources = [&PROTOCOL_PACKAGES[..], &["firmware/check"]].concat();
+        self.once("model-check", &arguments, &mut self.rustc(), &sources, || self.model_checking(&arguments))
     }
 
     /// Each check and each broken rule counts as a test.
@@ -701,7 +681,8 @@ impl Tester {
         // With overflow checks and every call's step bound.
         let program = ["run", "--profile", "checked", "--package", "berth-fabric", "--"];
         let arguments = [&program[..], &["--nodes", "64", "--seed", &seed, "--out"]].concat();
-        self.once(&arguments, &mut self.rustc(), &["host-tools/berth-fabric"], || {
+        let sources = [&PROTOCOL_PACKAGES[..], &["host-tools/berth-fabric"]].concat();
+        self.once("simulate", &arguments, &mut self.rustc(), &sources, || {
             let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
             let mut command = Command::new(cargo);
             command.current_dir(self.repo()).args(&arguments).arg(out);
@@ -795,8 +776,8 @@ impl Tester {
 
     fn coverage(&self) -> Result<Counts> {
         let mut rustc = self.builder.sysroot.command(self.repo(), &[], "rustc");
-        let sources = ["firmware/fuzz", "ci/xtask/src/coverage.rs"];
-        self.once(&["coverage"], &mut rustc, &sources, || self.covering())
+        let sources = [&PROTOCOL_PACKAGES[..], &["firmware/fuzz", "ci/xtask/src/coverage.rs"]].concat();
+        self.once("coverage", &[], &mut rustc, &sources, || self.covering())
     }
 
     fn covering(&self) -> Result<Counts> {
@@ -865,12 +846,6 @@ impl Tester {
         }
     }
 
-    fn rtl_lint(&self) -> Result<Counts> {
-        let mut command = self.builder.sysroot.command(self.repo(), &[], "sh");
-        command.args(["hw-rtl/lint.sh"]).args(WIDTHS).env("BERTH_VEXRISCV", self.builder.soft_core()?);
-        self.check("Verilator lint", &mut command)
-    }
-
     fn formal(&self) -> Result<Counts> {
         let mut command = self.builder.sysroot.command(self.repo(), &[], "sh");
         command.arg("hw-rtl/formal/run.sh").env("BERTH_MUTANTS", if self.arguments.long { "all" } else { "0" });
@@ -902,117 +877,6 @@ impl Tester {
         let mut command = self.builder.cargo(self.repo(), "target-sysroot", &arguments)?;
         command.env("BERTH_FW_IMAGE", firmware.image).env("BERTH_FW_ELF", firmware.elf);
         Ok(command)
-    }
-
-    /// The benches, with the RTL's assertions checked. `widths`: feature that says which widths are built.
-    fn rtl_benches(&self, widths: &str) -> Result<Command> {
-        let timing = self.builder.timing()?;
-        let mut command = self.sysroot_tests("berth-rtl")?;
-        command.env("BERTH_TIMING_IMAGE", timing);
-        if self.arguments.long {
-            command.env("BERTH_LONG", "1");
-        }
-        command.args(["--features", &format!("assert,{widths}")]);
-        Ok(command)
-    }
-
-    /// Runs benches of the RTL `once`; `what` names them. Their result depends on no time, and on nothing else but the
-    /// soft core and the tools.
-    fn rtl_once(&self, what: &str, run: impl FnOnce() -> Result<Counts>) -> Result<Counts> {
-        let (soft_core, tools) = (self.builder.soft_core()?, self.builder.sysroot.path("/"));
-        let [soft_core, tools] = [soft_core, tools].map(|path| path.display().to_string());
-        let mut rustc = self.builder.sysroot.command(self.repo(), &[], "rustc");
-        self.once(&[what, &soft_core, &tools], &mut rustc, &RTL_SOURCES, run)
-    }
-
-    fn rtl(&self) -> Result<Counts> {
-        self.rtl_once("rtl", || self.rtl_at_widths())
-    }
-
-    fn rtl_at_widths(&self) -> Result<Counts> {
-        let mut counts = Counts::default();
-        let (widths, feature) = if self.arguments.long { (&WIDTHS[..], "widths") } else { (&ENDS[..], "ends") };
-        for &width in widths {
-            let mut command = self.rtl_benches(feature)?;
-            command.env("BERTH_DATA_W", width);
-            let narrow = width == ENDS[0] || self.arguments.long && ENDS.contains(&width);
-            if !narrow {
-                command.arg("--lib");
-                for bench in self.rtl_bench_names()? {
-                    command.args(["--test", &bench]);
-                }
-            }
-            counts.add(self.cargo_tests(&format!("RTL benches, DATA_W = {width}"), &mut command)?);
-        }
-        Ok(counts)
-    }
-
-    /// The benches but [`NARROW`].
-    fn rtl_bench_names(&self) -> Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(self.repo().join("hw-rtl/model/tests"))? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            names.extend(name.strip_suffix(".rs").filter(|name| !NARROW.contains(name)).map(str::to_owned));
-        }
-        names.sort();
-        Ok(names)
-    }
-
-    /// Looks for inputs with the card's coverage, and tells what was reached.
-    fn rtl_guided(&self) -> Result<Counts> {
-        let mut command = self.sysroot_tests("berth-rtl")?;
-        command.args(["--features", "assert,cover", "--test", "guided"]);
-        command.env("BERTH_INPUTS", GUIDED_INPUTS);
-        // The sysroot has an environment of its own.
-        for name in ["BERTH_INPUTS", "BERTH_INPUT", "BERTH_KEEP"] {
-            if let Some(value) = std::env::var_os(name) {
-                command.env(name, value);
-            }
-        }
-        let (counts, lines) = self.cargo_tests_and_output("the card fuzzed, guided by coverage", &mut command)?;
-        let table = lines.iter().skip_while(|line| !line.starts_with("module ")).take_while(|line| !line.is_empty());
-        table.for_each(|line| progress::line(&format!("  {line}")));
-        Ok(counts)
-    }
-
-    /// The card that fits an ECP5, with its firmware.
-    fn rtl_small(&self) -> Result<Counts> {
-        let firmware = self.builder.small_firmware()?;
-        let arguments = ["test", "--release", "--no-fail-fast", "--package", "berth-rtl"];
-        let mut command = self.builder.cargo(self.repo(), "target-sysroot", &arguments)?;
-        command.env("BERTH_FW_IMAGE", firmware.image).env("BERTH_FW_ELF", firmware.elf);
-        command.args(["--features", "assert,small", "--test", "two_cards", "--test", "firmware_boot"]);
-        self.cargo_tests("two small cards", &mut command)
-    }
-
-    fn rtl_units(&self) -> Result<Counts> {
-        let arguments = ["test", "--release", "--no-fail-fast", "--package", "berth-rtl-unit"];
-        let mut command = self.builder.cargo(self.repo(), "target-sysroot", &arguments)?;
-        command.args(["--features", "fastpath,assert,widths"]);
-        if !self.arguments.long {
-            command.env("BERTH_UNIT_WIDTHS", ENDS.join(","));
-        }
-        self.rtl_once("rtl-units", || self.cargo_tests("benches of single modules", &mut command))
-    }
-
-    fn bench(&self) -> Result<Counts> {
-        let arguments = bench::Arguments {
-            out: Some(self.builder.context.built_folder("bench")?),
-            ends: true,
-            model: ["--bars", "--loss-seeds", "2"].map(str::to_owned).to_vec(),
-            ..Default::default()
-        };
-        self.rtl_once("bench", || self.check("bench", &mut bench::command(&self.builder, &arguments)?))
-    }
-
-    fn rtl_seeds(&self) -> Result<Counts> {
-        let mut counts = Counts::default();
-        for (seed, width) in (101..=112).zip(WIDTHS.iter().cycle()) {
-            let mut command = self.rtl_benches("widths")?;
-            command.env("BERTH_SEED", seed.to_string()).env("BERTH_DATA_W", width);
-            counts.add(self.cargo_tests(&format!("RTL benches, seed {seed}, DATA_W = {width}"), &mut command)?);
-        }
-        Ok(counts)
     }
 
     fn simulator(&self) -> Result<Counts> {
