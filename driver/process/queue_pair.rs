@@ -42,8 +42,7 @@ impl Context {
             || arg.block > 1 << 20
             || arg.retries > ioctl::MAX_RETRIES
             || arg.mode > u32::from(MODE_MESSAGE)
-            || arg.reads > u16::from(MAX_READS)
-            || arg.peer_reads > u16::from(MAX_READS)
+            || u32::from(arg.reads.max(arg.peer_reads)) > MAX_READS
             || (arg.domain == 0 && arg.domain_identity != 0)
         {
             return Err(EINVAL);

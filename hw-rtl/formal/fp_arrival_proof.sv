@@ -12,7 +12,8 @@ module fp_arrival_proof #(
     parameter QPS = 64,
     parameter WB = 7,
     parameter W = 1 << WB,
-    parameter QW = $clog2(QPS)
+    parameter QW = $clog2(QPS),
+    parameter LR = $clog2(berth_regs_pkg::MAX_READS)
 ) (
     input logic              clk, rst_in,
     input logic              cmd_valid, ann_we, ring_we, item_valid, placed_valid, placed_err,
@@ -27,7 +28,7 @@ module fp_arrival_proof #(
         claim_ready, claimed_valid, over_ready,
     input logic [2:0]        claimed_refusal,
     input logic              claimed_one_shot, answered_valid,
-    input logic [4:0]        st_reads, st_agains,
+    input logic [LR:0]       st_reads, st_agains,
     input logic [QW-1:0]     answered_q,
     input berth_card_pkg::answered_t answered
 );
@@ -68,8 +69,8 @@ module fp_arrival_proof #(
         logic [4:0]   refusal_code;
         logic         refused;
         logic [23:0]  skipped, msn;
-        logic [4:0]   most;
-        logic [5:0]   reads, agains;
+        logic [LR:0]  most;
+        logic [LR+1:0] reads, agains;
         logic         of_again;
     } row_t;
     row_t now, after;       // the row before and after this clock

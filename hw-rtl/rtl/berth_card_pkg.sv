@@ -364,7 +364,7 @@ package berth_card_pkg;
         logic [7:0]  ack_every;         // packets, 1 or more
         logic        foreign;           // no credit lists: RNR where there is no receive ...
         logic [4:0]  rnr;               // ... with this timer
-        logic [4:0]  reads;             // READs under way at most
+        logic [5:0]  reads;             // READs under way at most
     } arrival_step_t;
     typedef struct packed {
         logic        ask;               // only a question

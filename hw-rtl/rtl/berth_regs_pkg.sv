@@ -44,6 +44,7 @@ package berth_regs_pkg;
     localparam logic [31:0] FAST_SMALL_FRAMES        = 32'h00000040; // Frames with less that it has there
     localparam logic [31:0] CLOCK_HZ                 = 32'h0ee6b280; // Clock of the engines in Hz: card cycles per second
     localparam logic [31:0] FW_RAM_BYTES             = 32'h00040000; // Bytes of RAM that hold firmware, its data and its stack
+    localparam logic [31:0] MAX_READS                = 32'h00000020; // RDMA READ requests that may be under way to a QP at most, a power of two
     localparam logic [31:0] FW_MAGIC                 = 32'h31574642; // Magic of a firmware image: "BFW1"
     localparam logic [31:0] FW_HEADER_BYTES          = 32'h00000020; // Bytes of a firmware image's header (struct `FwHeader`)
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory that peers write to and read: QP-3, QP-9, QP-11, QP-12, QP-13, PC-4.
 
+use berth_abi::card::MAX_READS;
 use berth_abi::counters as c;
 use libberth::{
     Access, Binding, Completion, Context, Error, Limits, Local, Mode, PeerAccess, ProtectionDomain, QpConfig, Reason,
@@ -399,7 +400,7 @@ fn qp_3_reads_of_any_size_move_memory_that_is_not_there(env: &Env) -> Res {
 /// A has fewer READs under way if it wants so, or if B takes no more. `source`: pattern 450, for A.
 fn few_reads(env: &Env, context: &Context, domain: &ProtectionDomain, source: Option<Remote>) -> Res {
     const BYTES: usize = 5 * PAGE;
-    for (service, reads, peer_reads) in [(451, 2, 1), (452, 16, 0)] {
+    for (service, reads, peer_reads) in [(451, 2, 1), (452, MAX_READS as u8, 0)] {
         // A wants `reads`, B takes `peer_reads`; in the other direction all.
         let config = match source {
             Some(_) => QpConfig { reads, ..config() },
@@ -407,8 +408,8 @@ fn few_reads(env: &Env, context: &Context, domain: &ProtectionDomain, source: Op
         };
         let mut conn = conn_in(context, domain, &config)?;
         establish(env, context, &conn.qp, service)?;
-        let agreed = if source.is_some() { peer_reads } else { 16 };
-        ensure_eq!(conn.qp.state()?.reads, agreed.into());
+        let agreed = if source.is_some() { peer_reads.into() } else { MAX_READS };
+        ensure_eq!(conn.qp.state()?.reads, agreed);
         if source.is_some() {
             let sink = Mem::new(2 * BYTES)?;
             let sges = [[sink.sge(0, BYTES)], [sink.sge(BYTES, BYTES)]];

@@ -2,6 +2,7 @@
 //! Single behaviours of connections and errors between two model cards.
 
 mod common;
+use berth_abi::card::MAX_READS;
 use berth_abi::counters::*;
 use berth_abi::message::{
     Accept, CODE, CmClosed, CmRequest, Connect, CqCreate, CqDestroy, Disconnect, Entry, Listen, NetConfig, QpCreate,
@@ -335,7 +336,7 @@ fn commands_with_bad_fields_are_refused_by_name() {
     check(QpCreate { qpn: 5, asid: ASID, ..QpCreate::default() }.encode(), CMD_INVALID);
     check(qp(16).encode(), CMD_BUSY);
     check(QpCreate { block: 100, ..qp(18) }.encode(), CMD_INVALID);
-    check(QpCreate { reads: MAX_READS + 1, ..qp(18) }.encode(), CMD_INVALID);
+    check(QpCreate { reads: MAX_READS as u8 + 1, ..qp(18) }.encode(), CMD_INVALID);
     check(QpCreate { peer_reads: 255, ..qp(18) }.encode(), CMD_INVALID);
     check(QpDestroy { qpn: 40 }.encode(), CMD_NOT_FOUND);
     check(Listen { service: 0x1_0000 }.encode(), CMD_INVALID);

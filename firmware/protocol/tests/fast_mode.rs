@@ -3,7 +3,7 @@
 //! is not here: each test says what it reports.
 
 mod common;
-use berth_abi::card::FIRST_QPN;
+use berth_abi::card::{FIRST_QPN, MAX_READS};
 use berth_abi::counters::*;
 use berth_abi::cpu::{LIST_EARLY, LIST_OK, LIST_OVERFLOW, LIST_REPEAT};
 use berth_abi::message::{CmdDone, NetConfig, Pressure, QpCreate, QpDestroy, QpError, QpQuery};
@@ -191,8 +191,9 @@ fn both_rows_say_what_is_special_of_a_qp() {
 
 #[test]
 fn qp_3_reads_under_way_are_what_one_end_wants_and_the_other_takes() {
+    const MOST: u8 = MAX_READS as u8;
     // Of each end what it wants, and what it takes.
-    for (seed, ends) in (50..).zip([[(16, 16), (16, 16)], [(16, 2), (1, 16)], [(3, 0), (0, 4)], [(4, 16), (9, 5)]]) {
+    for (seed, ends) in (50..).zip([[(MOST, MOST); 2], [(MOST, 2), (1, MOST)], [(3, 0), (0, 4)], [(4, MOST), (9, 5)]]) {
         for cards in [1, 2] {
             for mode in [MODE_STREAM, MODE_MESSAGE] {
                 let mut w = World::new(cards, seed);

@@ -175,7 +175,7 @@ pub enum Error {
     #[error("element of {0} bytes: one element may have at most {max} (2 GiB - 1)", max = berth_abi::wqe::MAX_MESSAGE)]
     MessageTooLong(u64),
     /// More RDMA READs under way, in either direction, than a card keeps.
-    #[error("{0} READs under way, but a card keeps at most {max} in each direction", max = berth_abi::ring::MAX_READS)]
+    #[error("{0} READs under way, but a card keeps at most {max} in each direction", max = berth_abi::card::MAX_READS)]
     TooManyReads(u8),
     /// Private data of connection management is longer than 32 bytes.
     #[error("{0} bytes of private data, but a connection message carries at most 32")]

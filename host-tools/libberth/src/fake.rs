@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use berth_abi::card::MAX_READS;
 use berth_abi::wqe::{self, Cqe};
 use berth_abi::{host, ioctl};
 
@@ -358,6 +359,7 @@ mod tests {
 
     #[test]
     fn qp_3_reads_under_way_are_chosen_in_both_directions() {
+        const MOST: u8 = MAX_READS as u8;
         let Setting { card, context, cq, .. } = Setting::new();
         let make = |reads, peer_reads| {
             let config = QpConfig { reads, peer_reads, ..QpConfig::default() };
@@ -367,17 +369,18 @@ mod tests {
             let asked = card.lock().asked;
             (asked.reads, asked.peer_reads)
         };
-        assert_eq!(asked(), (16, 16), "unless something else is said");
-        for (reads, peer_reads) in [(0, 3), (16, 0)] {
+        assert_eq!(asked(), (MOST.into(), MOST.into()), "unless something else is said");
+        for (reads, peer_reads) in [(0, 3), (MOST, 0)] {
             make(reads, peer_reads).unwrap();
             assert_eq!(asked(), (reads.into(), peer_reads.into()));
         }
-        for (reads, peer_reads) in [(17, 0), (16, 17)] {
+        for (reads, peer_reads) in [(MOST + 1, 0), (MOST, MOST + 1)] {
             let refused = make(reads, peer_reads).unwrap_err();
-            assert!(matches!(refused, Error::TooManyReads(17)));
-            assert_eq!(refused.to_string(), "17 READs under way, but a card keeps at most 16 in each direction");
+            assert!(matches!(refused, Error::TooManyReads(n) if n == MOST + 1));
+            let text = format!("{} READs under way, but a card keeps at most {MOST} in each direction", MOST + 1);
+            assert_eq!(refused.to_string(), text);
         }
-        assert_eq!(asked(), (16, 0), "the driver is not asked");
+        assert_eq!(asked(), (MOST.into(), 0), "the driver is not asked");
     }
 
     fn post(qp: &mut QueuePair, wr_id: u64) {

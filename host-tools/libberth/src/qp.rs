@@ -10,7 +10,7 @@ use berth_abi::wqe::{
     DELAY_CYCLES, MAX_INLINE, MAX_MESSAGE, MAX_SGE, OP_DELAY, OP_NOP, OP_RECV, OP_SEND, SEND_FENCE, SEND_PUSH,
     SEND_UNSIGNALLED, SLOT_WORDS, Sge, WQE_BYTES, Wqe,
 };
-use berth_abi::{host, ioctl, ring as abi_ring};
+use berth_abi::{card, host, ioctl, ring as abi_ring};
 
 use crate::context::{Inner, PeerAccess};
 use crate::cq::{CompletionQueue, CqInner, QpProgress};
@@ -69,12 +69,12 @@ pub struct QpConfig {
     pub timeout: u32,
     /// Retries before the peer counts as lost; 0: default.
     pub retries: u32,
-    /// RDMA READ requests that the queue pair may have under way (0 to 16; what verbs call `max_rd_atomic`), each for one
-    /// packet. Once connected they are no more than the peer's `peer_reads`; with 0 a READ completes with
-    /// [`Status::BadWqe`](crate::Status::BadWqe). For message mode only.
+    /// RDMA READ requests that the queue pair may have under way (0 to [`MAX_READS`](card::MAX_READS), the default; what
+    /// verbs call `max_rd_atomic`), each for one packet. Once connected they are no more than the peer's `peer_reads`;
+    /// with 0 a READ completes with [`Status::BadWqe`](crate::Status::BadWqe). For message mode only.
     pub reads: u8,
-    /// RDMA READ requests that the peer may have under way here (0 to 16; `max_dest_rd_atomic`); with 0 it can read
-    /// nothing. For message mode only.
+    /// RDMA READ requests that the peer may have under way here (likewise; `max_dest_rd_atomic`); with 0 it can read nothing.
+    /// For message mode only.
     pub peer_reads: u8,
 }
 
@@ -89,7 +89,7 @@ impl Default for Trigger {
 impl Default for QpConfig {
     fn default() -> Self {
         let trigger = Trigger::default();
-        let reads = abi_ring::MAX_READS;
+        let reads = card::MAX_READS as u8;
         Self {
             mode: Mode::Stream,
             send_depth: 64,
@@ -283,7 +283,7 @@ impl QueuePair {
     ) -> Result<Self> {
         let what = "make a queue pair";
         let reads = config.reads.max(config.peer_reads);
-        if reads > abi_ring::MAX_READS {
+        if reads > card::MAX_READS as u8 {
             return Err(Error::TooManyReads(reads));
         }
         let (number, domain_identity) = domain.map_or((0, 0), ProtectionDomain::name);

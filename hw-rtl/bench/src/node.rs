@@ -3,11 +3,11 @@
 //! process that posts elements and rings doorbells.
 
 use anyhow::{Result, bail, ensure};
-use berth_abi::card::FIRST_QPN;
+use berth_abi::card::{FIRST_QPN, MAX_READS};
 use berth_abi::cpu::*;
 use berth_abi::host::*;
 use berth_abi::message::Entry;
-use berth_abi::ring::{ENTRY_BYTES, MAX_READS, TRIGGER_ADAPTIVE};
+use berth_abi::ring::{ENTRY_BYTES, TRIGGER_ADAPTIVE};
 use berth_abi::rows::event::{EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT};
 use berth_abi::rows::{self, HALF_RECEIVES, HALF_SENDS, ROW_CLOCK, recv, send};
 use berth_abi::status::WC_OK;
@@ -401,7 +401,7 @@ impl Node {
             (false, _) => 0,
         };
         let remote = u32::from(self.load.one_sided());
-        let reads = if self.load.kind == Kind::Read { MAX_READS.into() } else { 0 };
+        let reads = if self.load.kind == Kind::Read { MAX_READS } else { 0 };
         let mode = send::Mode {
             reorder: model.reorder,
             window: model.window,

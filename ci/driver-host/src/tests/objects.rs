@@ -9,6 +9,9 @@ use crate::process::Context;
 use crate::process::object::Mapping;
 use kernel::{prelude::*, sync::Arc};
 
+/// READs that may be under way at most.
+const MOST_READS: u16 = MAX_READS as u16;
+
 /// A kind of queue: how one is made, which may take a completion queue, and how it is ended.
 #[derive(Clone, Copy)]
 struct Kind {
@@ -123,7 +126,7 @@ fn qp_1_a_queue_pair_is_made_as_it_is_asked_for() {
         (CreateQp { sq_depth: 256, rq_depth: 5, trigger: 1, block: 8192, ..base }, 8, 3, 65536, 8192),
         (CreateQp { rq_depth: 256, trigger: 2, trigger_index: 255, ..base }, 2, 8, 65536, 65536),
         (CreateQp { sq_depth: 255, rq_depth: 129, trigger: 3, max_list: 64, ..base }, 8, 8, 65536, 65536),
-        (CreateQp { trigger: 2, mode: 1, max_list: 1, reads: 3, peer_reads: 16, ..base }, 2, 2, 4096, 65536),
+        (CreateQp { trigger: 2, mode: 1, max_list: 1, reads: 3, peer_reads: MOST_READS, ..base }, 2, 2, 4096, 65536),
     ];
     for (identity, (asked, log2_sq, log2_rq, bytes, block)) in (5..).zip(cases) {
         let mut arg = asked;
@@ -187,7 +190,7 @@ fn inv_6_a_queue_pair_that_cannot_be_is_refused_and_the_card_not_told() {
         CreateQp { block: 4097, ..base },
         CreateQp { block: (1 << 20) + 4096, ..base },
         CreateQp { mode: 2, ..base },
-        CreateQp { reads: 17, ..base },
+        CreateQp { reads: MOST_READS + 1, ..base },
         CreateQp { peer_reads: 0x110, ..base },
     ];
     for (n, mut arg) in cases.into_iter().enumerate() {

@@ -80,6 +80,8 @@ table! {
     CLOCK_HZ = 250_000_000;
     /// Bytes of RAM that hold firmware, its data and its stack.
     FW_RAM_BYTES = 0x4_0000;
+    /// RDMA READ requests that may be under way to a QP at most, a power of two.
+    MAX_READS = 32;
     /// Magic of a firmware image: "BFW1".
     FW_MAGIC = 0x3157_4642;
     /// Bytes of a firmware image's header (struct `FwHeader`).

@@ -261,9 +261,6 @@ pub const MODE_STREAM: u8 = 0;
 /// Message mode: a send fills one receive, or fails by itself if the credit is too small for it.
 pub const MODE_MESSAGE: u8 = 1;
 
-/// RDMA READ requests that may be under way to a QP at most: so many RTL keeps.
-pub const MAX_READS: u8 = 16;
-
 /// State of a QP as `CMD_QP_QUERY` gives it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

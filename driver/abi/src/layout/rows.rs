@@ -230,8 +230,8 @@ pub mod recv {
     records! { u32;
         /// How the QP receives.
         Mode {
-            /// RDMA READs that the peer may have under way, at most 16; 0: READs go to the core.
-            reads: 28 24,
+            /// RDMA READs that the peer may have under way, at most `MAX_READS`; 0: READs go to the core.
+            reads: 29 24,
             /// Packets until an ACK without being asked.
             ack_every: 23 16,
             /// RNR timer, as InfiniBand codes it.

@@ -8,7 +8,7 @@ use super::qp::{CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, Qp, TODO_RE
 use super::request::{REQUEST_OFFERED, Request};
 use super::shared::Shared;
 use crate::wire::headers::{Mac, PSN_MASK, arp};
-use berth_abi::card::{FIRST_QPN, MAX_LIST, MIN_SQ_DEPTH, NUM_CQS, NUM_UARS};
+use berth_abi::card::{FIRST_QPN, MAX_LIST, MAX_READS, MIN_SQ_DEPTH, NUM_CQS, NUM_UARS};
 use berth_abi::counters::{F_BAD_COMMAND, F_BAD_INDEX, F_REQUESTS_BUSY};
 use berth_abi::cpu::{CqAttr, DbCfg};
 use berth_abi::message::{
@@ -19,7 +19,7 @@ use berth_abi::ring::{
     CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
     CMD_CQ_DESTROY, CMD_CRASH, CMD_KEY_BIND, CMD_KEY_FREE, CMD_KEY_REGISTER, CMD_KEYS_DROP, CMD_NET_CONFIG,
     CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY, CMD_RANGE_REVOKED, CRASH_EVENT, CRASH_EVENT_WORDS,
-    ENTRY_WORDS, MAX_READS, MODE_MESSAGE, PRIVATE_DATA, QpState, TRIGGER_ADAPTIVE,
+    ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState, TRIGGER_ADAPTIVE,
 };
 use berth_abi::status::{
     CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BAD_INDEX, REASON_BUSY,
@@ -209,7 +209,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             || sq_base & 4095 != 0
             || rq_base & 127 != 0
             || retries > 255
-            || reads.max(peer_reads) > MAX_READS
+            || u32::from(reads.max(peer_reads)) > MAX_READS
         {
             return CMD_INVALID;
         }

@@ -28,7 +28,8 @@ module berth_fp_arrival #(
     // log2 of the packets that are taken ahead of the oldest that is not in place: 5 to 8.
     parameter int unsigned WB = 8,
     // Clocks, a power of two, in which at most one acknowledgement is sent because of duplicates.
-    parameter int unsigned DOUBLES = 64
+    parameter int unsigned DOUBLES = 64,
+    parameter int unsigned LR = $clog2(berth_regs_pkg::MAX_READS)   // log2 of READs of a QP
 ) (
     input  logic                       clk,
     input  logic                       rst,
@@ -73,8 +74,8 @@ module berth_fp_arrival #(
     output logic                       answered_ready,
     input  logic [QW-1:0]              answered_q,
     input  berth_card_pkg::answered_t  answered,
-    input  logic [4:0]                 st_reads,       // of `way_q`: those that are not given to be sent ...
-    input  logic [4:0]                 st_agains,      // ... and those that were answered before
+    input  logic [LR:0]                st_reads,       // of `way_q`: those that are not given to be sent ...
+    input  logic [LR:0]                st_agains,      // ... and those that were answered before
     output logic                       begin_valid,
     output logic                       end_valid,
     // Keys of READs, and one-shot keys: an operation claims one; the answer, of our own question; it is over.
@@ -131,7 +132,7 @@ module berth_fp_arrival #(
   localparam logic [1:0] NONE = 2'd0, SEQUENCE = 2'd1, RNR = 2'd2, FATAL = 2'd3;
   localparam logic [7:0] ACK_NO_COUNT = 8'h1f, NAK = 8'h60, RNR_NAK = 8'h20;
   localparam logic [4:0] NAK_INVALID = 5'd1, NAK_ACCESS = 5'd2, NAK_OPERATION = 5'd3;
-  localparam logic [4:0] MOST_READS = 5'd16; // of a QP, that `berth_fp_respond` keeps
+  localparam logic [LR:0] MOST_READS = berth_regs_pkg::MAX_READS[LR:0]; // of a QP, that `berth_fp_respond` keeps
   localparam logic [4:0] NOT_YET = 5'd0;     // the longest RNR timer: a GO ends it (PC-4)
   // Verdicts in the trace.
   localparam logic [3:0] V_PLACE = 4'd0, V_TAKEN = 4'd1, V_DUPLICATE = 4'd2, V_DROP = 4'd3;
@@ -158,9 +159,9 @@ module berth_fp_arrival #(
     logic         refused;
     logic [23:0]  skipped;
     logic [23:0]  msn;
-    logic [4:0]   most;         // READs under way at most
-    logic [5:0]   reads;        // those that are not answered ...
-    logic [5:0]   agains;       // ... and those that are answered again
+    logic [LR:0]  most;         // READs under way at most
+    logic [LR+1:0] reads;       // those that are not answered ...
+    logic [LR+1:0] agains;      // ... and those that are answered again
     logic         of_again;     // the refusal is of one of these: of PSN `skipped`
   } row_t;
   // The record that is kept of a packet until its turn has come.
@@ -402,7 +403,7 @@ module berth_fp_arrival #(
               else begin
                 verdict   = V_DUPLICATE;
                 want_read = 1'b1;
-                f.agains  = r_q.agains + 6'd1;
+                f.agains  = r_q.agains + (LR+2)'(1);
               end
             end else if (old_q || seen_q) begin
               verdict   = V_DUPLICATE;
@@ -443,7 +444,7 @@ module berth_fp_arrival #(
                 want_read = 1'b1;
                 f.seen    = r_q.seen | span_q;
                 f.fol     = r_q.fol + count_q;
-                f.reads   = r_q.reads + 6'd1;
+                f.reads   = r_q.reads + (LR+2)'(1);
                 {f.refused, f.refusal, f.skipped} = {1'b0, NONE, 24'd0};
                 more_follow = next_here;
               end else if (fault == NO_FAULT && !want_claim && !want_extent) begin
@@ -492,8 +493,8 @@ module berth_fp_arrival #(
             verdict   = {3'd0, err_q};
             if (!answered_now_q) f.writing = r_q.writing - (WB+1)'(1);
             else if (!a_q.again) {f.ack_due, f.unacked} = '0;
-            if (answered_now_q && a_q.ends && a_q.again) f.agains = r_q.agains - 6'd1;
-            if (answered_now_q && a_q.ends && !a_q.again) f.reads = r_q.reads - 6'd1;
+            if (answered_now_q && a_q.ends && a_q.again) f.agains = r_q.agains - (LR+2)'(1);
+            if (answered_now_q && a_q.ends && !a_q.again) f.reads = r_q.reads - (LR+2)'(1);
             if (answered_now_q && a_q.again && !err_q) begin
               // It was in place before.
             end else if (err_q) begin
@@ -531,7 +532,7 @@ module berth_fp_arrival #(
               f.log2_mtu  = cmd.log2_mtu;
               f.ack_every = cmd.ack_every;
               f.rnr       = cmd.rnr;
-              f.most      = cmd.reads > MOST_READS ? MOST_READS : cmd.reads;
+              f.most      = cmd.reads > 6'(MOST_READS) ? MOST_READS : (LR+1)'(cmd.reads);
               f.placed    = cmd.psn;
             end else if (cmd_op_q == berth_row_pkg::STEP_END) begin
               {f.broken, f.ended, f.closed} = 3'b110;

@@ -15,12 +15,13 @@
 module berth_fp_respond #(
     // QPs, a power of two up to 1024.
     parameter int unsigned QPS = 64,
-    parameter int unsigned QW = $clog2(QPS)
+    parameter int unsigned QW = $clog2(QPS),
+    parameter int unsigned LR = $clog2(berth_regs_pkg::MAX_READS)   // log2 of READs of a QP
 ) (
     input  logic                          clk,
     input  logic                          rst,
     output logic                          busy,
-    // READs, at most 16 of each kind; whether the QP may have its turn; it begins, or ends. See `berth_fp_arrival`.
+    // READs, at most `MAX_READS` of each kind; whether the QP may have its turn; it begins, or ends. See `berth_fp_arrival`.
     input  logic                          read_valid,
     input  logic [QW-1:0]                 read_q,
     input  berth_card_pkg::read_t         read,
@@ -30,8 +31,8 @@ module berth_fp_respond #(
     input  berth_card_pkg::way_t          way,
     input  logic                          begin_valid,     // of `way_q`
     input  logic                          end_valid,
-    output logic [4:0]                    st_reads,        // of `way_q`: those of which not all packets have been given
-    output logic [4:0]                    st_agains,
+    output logic [LR:0]                   st_reads,        // of `way_q`: those of which not all packets have been given
+    output logic [LR:0]                   st_agains,
     output logic                          answered_valid,
     input  logic                          answered_ready,
     output logic [QW-1:0]                 answered_q,
@@ -71,10 +72,10 @@ module berth_fp_respond #(
   initial if (QPS > 1024) $fatal(1, "berth_fp_respond: a tag has room for 1024 QPs");
 
   // ---- what is to be done: READs, and answers of the translation -------------------------------------
-  logic [4:0] put[0:QPS-1];               // READs that have come, of each kind
-  logic [4:0] put_again[0:QPS-1];
-  logic [4:0] over[0:QPS-1];              // those that are answered: as `head` and `head_again`
-  logic [4:0] over_again[0:QPS-1];
+  logic [LR:0] put[0:QPS-1];               // READs that have come, of each kind
+  logic [LR:0] put_again[0:QPS-1];
+  logic [LR:0] over[0:QPS-1];              // those that are answered: as `head` and `head_again`
+  logic [LR:0] over_again[0:QPS-1];
   logic [QPS-1:0] over_q;                 // it has ended, or an answer has failed
   logic turn_valid, turn_pop, turn_busy, again_turn;
   logic [QW-1:0] turn_q;
@@ -129,7 +130,7 @@ module berth_fp_respond #(
     logic        again;                   // what the answer is for is asked for again
     logic        refused;                 // the host cannot have the memory
     logic        stop;                    // an answer fails
-    logic [4:0]  head, head_again;        // READs that are answered
+    logic [LR:0] head, head_again;        // READs that are answered
     logic [8:0]  sent, sent_again;        // packets of the next one that are
     logic [23:0] next, msn;               // behind the last packet of one that was not asked for again; that packet's
     logic [7:0]  asid;
@@ -146,7 +147,7 @@ module berth_fp_respond #(
   berth_card_pkg::way_t there, way_now_q;
   berth_card_pkg::read_t job, job_q;
   logic again, some, again_q, some_q, flying, flying_q;
-  logic [4:0] head;
+  logic [LR:0] head;
   logic [8:0] done;
   logic [63:0] va_q;
   logic [20:0] left;
@@ -187,19 +188,19 @@ module berth_fp_respond #(
   );
   berth_fp_mem #(
       .WIDTH($bits(job)),
-      .DEPTH(QPS * 32)
+      .DEPTH(QPS << (LR + 1))
   ) m_reads (
       .clk,
       .we(read_valid),
-      .waddr({read_q, read.again, read.again ? put_again[read_q][3:0] : put[read_q][3:0]}),
+      .waddr({read_q, read.again, read.again ? put_again[read_q][LR-1:0] : put[read_q][LR-1:0]}),
       .wdata(read),
       .re(state_q == PICK),
-      .raddr({q_q, again, head[3:0]}),
+      .raddr({q_q, again, head[LR-1:0]}),
       .rdata(job)
   );
   always_ff @(posedge clk) begin
-    if (begin_valid || (read_valid && !read.again)) put[begin_valid ? way_q : read_q] <= begin_valid ? '0 : put[read_q] + 5'd1;
-    if (begin_valid || (read_valid && read.again)) put_again[begin_valid ? way_q : read_q] <= begin_valid ? '0 : put_again[read_q] + 5'd1;
+    if (begin_valid || (read_valid && !read.again)) put[begin_valid ? way_q : read_q] <= begin_valid ? '0 : put[read_q] + (LR+1)'(1);
+    if (begin_valid || (read_valid && read.again)) put_again[begin_valid ? way_q : read_q] <= begin_valid ? '0 : put_again[read_q] + (LR+1)'(1);
     if (begin_valid || (push && !flight.failed && ends_q && !again_q)) over[begin_valid ? way_q : q_q] <= begin_valid ? '0 : f.head;
     if (begin_valid || (push && !flight.failed && ends_q && again_q)) over_again[begin_valid ? way_q : q_q] <= begin_valid ? '0 : f.head_again;
   end
@@ -377,10 +378,10 @@ module berth_fp_respond #(
     if (push && !flight.failed) begin
       if (again_q) begin
         f.sent_again = ends_q ? '0 : row_q.sent_again + 9'd1;
-        f.head_again = row_q.head_again + 5'(ends_q);
+        f.head_again = row_q.head_again + (LR+1)'(ends_q);
       end else begin
         f.sent = ends_q ? '0 : row_q.sent + 9'd1;
-        f.head = row_q.head + 5'(ends_q);
+        f.head = row_q.head + (LR+1)'(ends_q);
         f.next = psn_q + 24'd1;
         f.msn  = msn_q;
       end

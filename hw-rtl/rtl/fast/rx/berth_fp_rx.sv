@@ -618,7 +618,7 @@ module berth_fp_rx #(
   assign arrival_cmd.foreign   = c_mode.foreign;
   assign arrival_cmd.rnr       = c_mode.rnr_timer;
   assign arrival_cmd.reads     = c_mode.reads;
-  logic [4:0] st_reads, st_agains;
+  logic [$clog2(berth_regs_pkg::MAX_READS):0] st_reads, st_agains;
   logic read_valid, way_we, way_due, begin_valid, end_valid, answered_valid, answered_ready;
   logic [QW-1:0] read_q, way_q, answered_q;
   berth_card_pkg::read_t read;
