@@ -16,6 +16,7 @@ const CONNECTION: &[&str] = &[
     "msg_rate_1qp",
     "lat_tx",
     "lat_rx",
+    "lat_read",
     "bw_1qp",
     "credit_overhead",
     "bw_mtu1024",

@@ -23,7 +23,8 @@ const PAUSE: u64 = 2_003;
 
 /// Figures that are known to fall short of their bar, and at which widths. WRITEs wait for TARGET, which looks keys and pages
 /// up for one packet at a time; READs for RESPOND, which does likewise, step by step.
-const SHORT: &[(&str, &[usize])] = &[("rate_write_16qp", &[512]), ("rate_read_16qp", &[512])];
+const SHORT: &[(&str, &[usize])] =
+    &[("rate_write_16qp", &[512]), ("rate_read_16qp", &[512]), ("lat_read", &[64, 128, 256, 512])];
 
 fn known_short(row: Row, data_w: usize) -> Row {
     let known = SHORT.iter().any(|(id, widths)| *id == row.id && widths.contains(&data_w));
@@ -217,6 +218,31 @@ pub fn latency(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let row =
         |id, value: u64| known_short(Row::new(id, &params, value as f64, "cycles", None, Bar::AtMost(32.0)), data_w);
     Ok(vec![row("lat_tx", to_wire), row("lat_rx", to_completion)])
+}
+
+/// The row `lat_read` at one width: the worst of [`SAMPLES`] RDMA READs, each alone, of memory that is pinned. From the last
+/// beat of the request in to the first beat of its answer out, without the time that the host takes to give the bytes.
+///
+/// # Errors
+/// As [`bandwidth`].
+pub fn read_latency(model: &Model, data_w: usize) -> Result<Vec<Row>> {
+    let load = Load { kind: Kind::Read, pitch: 64, ..Load::warm(model, 1, SAMPLES, 64, 12) };
+    let mut pair = Pair::new(model, data_w, load);
+    pair.run(2 * PAUSE)?;
+    let mut worst = 0;
+    for n in 0..SAMPLES {
+        pair.nodes[0].send_one(0);
+        pair.until(PATIENCE, |p| p.nodes[0].completed(0, false, n))?;
+        let asked = pair.nodes[1].board.card.ports().rx.last;
+        let answers: Vec<&Sent> = pair.sent[1].iter().filter(|f| f.payload > 0).collect();
+        ensure!(answers.len() == n as usize + 1, "{} answers to {} READs", answers.len(), n + 1);
+        worst = answers[n as usize].start.saturating_sub(asked + model.read_latency).max(worst);
+        pair.run(PAUSE)?;
+    }
+    pair.check([true, false], SAMPLES)?;
+    let params = [("data_w", data_w.into()), ("bytes", load.len.into())];
+    let row = Row::new("lat_read", &params, worst as f64, "cycles", None, Bar::AtMost(40.0));
+    Ok(vec![known_short(row, data_w)])
 }
 
 /// Messages of `rate_round_trip`: as many as two packet windows.
