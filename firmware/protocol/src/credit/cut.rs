@@ -44,7 +44,7 @@ pub struct Send {
     pub immediate: Option<u32>,
     /// It is an RDMA WRITE (QP-3): message mode only.
     pub write: bool,
-    /// It has no bytes, and needs no credit whatever the mode: a NOP or DELAY (QP-5).
+    /// It has no bytes, and needs no credit whatever the mode: a NOP, DELAY (QP-5) or BIND (QP-4).
     pub local: bool,
 }
 
