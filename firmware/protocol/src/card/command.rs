@@ -235,7 +235,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         qp.domain = domain;
         if qp.message {
             // One-sided operations are for message mode.
-            (qp.reads, qp.peer_reads) = (reads, peer_reads);
+            (qp.reads_wanted, qp.reads, qp.peer_reads) = (reads, reads, peer_reads);
         }
         hw.doorbell_config(qpn, DbCfg { valid: 1, fast: 0, page: uar as u32 });
         CMD_OK

@@ -52,7 +52,7 @@ impl Qp {
         self.peer_epoch = end.epoch;
         self.rq.psn = end.psn;
         self.fast.window = end.window;
-        self.reads = self.reads.min(end.reads);
+        self.reads = self.reads_wanted.min(end.reads);
         self.lists.peer_epoch = end.epoch;
         let mtu = end.mtu.min(mtu);
         self.log2_mtu = mtu.trailing_zeros() as u8;

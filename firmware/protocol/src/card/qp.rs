@@ -152,7 +152,9 @@ pub struct Qp {
     pub tell_peer: bool,
     /// Message mode (CR-17).
     pub message: bool,
-    /// READ requests that it may have under way; when the peer is known, no more than that takes.
+    /// READ requests that the host wants it to have under way.
+    pub reads_wanted: u8,
+    /// READ requests that it may have under way: when the peer is known, no more than that takes.
     pub reads: u8,
     /// READ requests that the peer may have under way here.
     pub peer_reads: u8,
@@ -229,6 +231,7 @@ impl Qp {
         destroying: false,
         tell_peer: false,
         message: false,
+        reads_wanted: 0,
         reads: 0,
         peer_reads: 0,
         events: 0,
