@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Access to the registers of BAR0.
 
-use crate::abi::{card, counters, host, ring::ENTRY_WORDS};
+use crate::abi::{card, counters, host, ring::ENTRY_WORDS, wide};
 use kernel::{io::Io, pci, prelude::*};
 
 /// Bytes of BAR0 that the driver uses.
@@ -54,7 +54,7 @@ impl Regs {
             let _ = bar.try_write64(u64::from(index), host::HOST_CMD_PUSH as usize);
             let words = (host::HOST_CMD_PUSH + host::CMD_PUSH_WORDS) as usize;
             for (i, pair) in entry.chunks_exact(2).enumerate() {
-                let word = u64::from(pair[0]) | u64::from(pair[1]) << 32;
+                let word = wide(pair[0], pair[1]);
                 let _ = bar.try_write64(word, words + 8 * i);
             }
         });

@@ -11,6 +11,7 @@ use crate::{
         ioctl::{self, MAX_DOMAINS, REGISTER_ONE_SHOT},
         message::{CmdDone, KeyBind, KeyFree, KeyRegister, KeysDrop},
         rows::recv,
+        wide,
     },
     card::PAGE,
     kernel::random,
@@ -166,7 +167,7 @@ impl Context {
             one_shot: bound.one_shot,
             va: bound.va,
             len: bound.len,
-            entropy: u64::from(low) | u64::from(high) << 32,
+            entropy: wide(low, high),
         };
         let done = self.card.call_for(generation, register.encode());
         let done = done.inspect_err(|e| {

@@ -57,7 +57,7 @@ impl Part for u64 {
     }
 
     fn get(entry: &Entry, word: usize, _: u32) -> Self {
-        u64::from(u32::get(entry, word, 0)) | u64::from(u32::get(entry, word + 1, 0)) << 32
+        super::wide(u32::get(entry, word, 0), u32::get(entry, word + 1, 0))
     }
 }
 

@@ -79,6 +79,11 @@ macro_rules! records {
     )+};
 }
 
+/// The number of 64 bits that two words make.
+pub const fn wide(low: u32, high: u32) -> u64 {
+    low as u64 | (high as u64) << 32
+}
+
 pub mod card;
 pub mod counters;
 pub mod cpu;

@@ -144,7 +144,7 @@ pub fn install_add(
         0
     } else {
         let n = (entry[0] >> 8 & 0xf) as usize + 1;
-        let first = u64::from(entry[2]) | u64::from(entry[3]) << 32;
+        let first = super::wide(entry[2], entry[3]);
         if entry[0] & 0xff != CMD_PAGE_INSTALL || n >= INSTALL_PAGES {
             return false;
         }
@@ -171,14 +171,14 @@ pub fn installed_pages(
     entry: &[u32; ENTRY_WORDS],
 ) -> impl Iterator<Item = ((u32, u64), u32, u64, bool)> + '_ {
     let asid = entry[1];
-    let first = u64::from(entry[2]) | u64::from(entry[3]) << 32;
+    let first = super::wide(entry[2], entry[3]);
     let low = entry.iter().skip(4).step_by(2);
     let high = entry.iter().skip(5).step_by(2);
     let pages = (entry[0] >> 8 & 0xf) as usize + 1;
     let words = low.zip(high).take(pages);
     let vpns = (0..).map(move |n| first.wrapping_add(n));
     words.zip(vpns).map(move |((&low, &high), vpn)| {
-        let page = u64::from(low) | u64::from(high) << 32;
+        let page = super::wide(low, high);
         let index = (page & 0xfff | (page >> 62 & 1) << 12) as u32;
         let bus = page & 0x3fff_ffff_ffff_f000;
         ((asid, vpn), index, bus, page >> 63 != 0)

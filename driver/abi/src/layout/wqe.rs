@@ -252,7 +252,7 @@ impl Cqe {
     pub const fn from_words(words: &[u32; CQE_BYTES as usize / 4]) -> Self {
         let &[id, id_high, byte_len, qpn, codes, remaining, credit, phase] = words;
         Self {
-            wr_id: id as u64 | (id_high as u64) << 32,
+            wr_id: super::wide(id, id_high),
             byte_len,
             qpn,
             status: codes as u8,

@@ -25,6 +25,7 @@ use berth_abi::status::{
     CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BAD_INDEX, REASON_BUSY,
     REASON_LOCAL_CLOSE, REASON_REJECTED, WC_FLUSHED,
 };
+use berth_abi::wide;
 
 /// Bytes of private data at most.
 const MOST_PRIVATE: u32 = PRIVATE_DATA as u32;
@@ -141,7 +142,6 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         (self.sh.ip, self.sh.mac, self.sh.mtu) = (ip, mac, mtu);
         self.fast_name(hw);
         // The host's key; without one, a value that a restarted card is unlikely to repeat.
-        let wide = |low: u32, high: u32| low as u64 | (high as u64) << 32;
         let [a, b, c, d] = name.key;
         for value in [wide(a, b), wide(c, d), name.guid, wide(ip, name.mac_first), now] {
             self.sh.step();

@@ -22,6 +22,7 @@ use berth_abi::status::{
     REASON_PROTOCOL, REASON_QUEUE_READ, REASON_SEND_FAILED, REASON_WITHDRAWN, WC_BIND, WC_FLUSHED, WC_LOCAL_PROTECTION,
     WC_NO_MEMORY, WC_OVER_BUDGET, WC_REMOTE_ACCESS, WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
 };
+use berth_abi::wide;
 
 /// `WC_*` for the driver's refusal of a page request.
 fn page_status(status: u32) -> u8 {
@@ -260,7 +261,6 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             return;
         }
         let [key, va, va_high, len, len_high] = [0, 1, 2, 3, 4].map(|word| qp.fast_sends(send::BIND_KEY + word, hw));
-        let wide = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let (va, len) = (wide(va, va_high), wide(len, len_high));
         let binding = Binding { va, len, rights: scope.rights as u8, one_shot: scope.one_shot != 0, region: 0 };
         match self.keys.bind_element((qp.asid, qp.domain), key, binding, &mut self.sh, hw) {

@@ -18,6 +18,7 @@ use berth_abi::cpu::DbCfg;
 use berth_abi::ring::QpState;
 use berth_abi::rows::{HALF_RECEIVES, HALF_SENDS, ROW_CLOCK as UNIT, recv, send};
 use berth_abi::status::{WC_FLUSHED, WC_OK};
+use berth_abi::wide;
 
 /// log2 of the block size that RTL takes for one of `block` bytes: of a page to 1 MiB.
 fn log2_block(block: u32) -> u32 {
@@ -341,7 +342,7 @@ impl Qp {
         }
         let [va, va_high, len] = [0, 1, 2].map(|word| self.fast_receives(recv::ACCESS_RANGE + word, hw));
         let key = self.fast_receives(recv::ACCESS_KEY, hw);
-        Refused { right: access.right, key, va: u64::from(va) | u64::from(va_high) << 32, len }
+        Refused { right: access.right, key, va: wide(va, va_high), len }
     }
 
     /// What `CMD_QP_QUERY` answers.

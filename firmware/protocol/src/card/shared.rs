@@ -11,6 +11,7 @@ use crate::wire::headers::{Mac, arp};
 use berth_abi::card::TX_SLOTS;
 use berth_abi::counters::F_TX_STARVED;
 use berth_abi::message::CmdDone;
+use berth_abi::wide;
 
 /// State that is not one QP's. All-zero when new.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -137,8 +138,7 @@ impl Shared {
     /// it does. Only a host that we have sent them to knows them, and this card need not remember who asks (the idea of
     /// SYN cookies, RFC 4987 3.6). Not 0.
     pub fn challenge(&self, ip: u32, from: u32, ours: u32, theirs: u32) -> [u32; 2] {
-        let pair = |high: u32, low: u32| (high as u64) << 32 | low as u64;
-        let names = siphash(self.key, [pair(ip, from), pair(ours, theirs)]);
+        let names = siphash(self.key, [wide(from, ip), wide(theirs, ours)]);
         [names as u32, (names >> 32) as u32].map(|name| name.max(1))
     }
 

@@ -17,6 +17,7 @@
 //! Keys say what may be accessed, not what is in memory: the pager handles absent pages (QP-13).
 
 use berth_abi::rows::recv;
+use berth_abi::wide;
 
 use crate::base::rule::{self, Rule};
 use crate::rc::{Access, Admit, Psn, Right};
@@ -160,8 +161,8 @@ impl Entry {
             (_, 0) => State::Allocated,
             _ => State::Bound,
         };
-        let va = va as u64 | (va_high as u64) << 32;
-        let last = last as u64 | (last_high as u64) << 32;
+        let va = wide(va, va_high);
+        let last = wide(last, last_high);
         let len = last.wrapping_add(1).wrapping_sub(va);
         let binding = Binding { va, len, rights: scope.rights as u8, one_shot: scope.one_shot != 0, region };
         Self {
