@@ -795,6 +795,8 @@ impl Pair {
                     assert_eq!(word >> 24 & 0xff, 0x20, "QP {q}: it waits for something else than memory");
                     self.waits += 1;
                     let flow = self.flows[k].get_mut(&q).expect("connected");
+                    // What goes again may overtake its first copy, as it may after a loss.
+                    flow.sender.gaps = true;
                     match std::mem::take(&mut flow.gone) {
                         true => self.ends[k].config.push_back((q << 6 | send::COMMAND, send::CMD_GO_ON)),
                         false => flow.waits = Some(self.now + NOT_YET),
