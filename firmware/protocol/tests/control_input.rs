@@ -3,12 +3,13 @@
 //! each has a defined end, and it is counted.
 
 mod common;
+use berth_abi::card::MAX_READS;
 use berth_abi::counters::*;
 use berth_abi::message::{
     Accept, CmRequest, CmRequestOver, Connect, CqDestroy, Crash, Disconnect, Entry, Listen, NetConfig, QpDestroy,
-    QpError, RangeRevoked, Reject, Unlisten,
+    QpError, QpQuery, RangeRevoked, Reject, Unlisten,
 };
-use berth_abi::ring::CRASH_PANIC;
+use berth_abi::ring::{CRASH_PANIC, MODE_MESSAGE, QpState};
 use berth_abi::rows::event::EVENT_TIMEOUT;
 use berth_abi::status::*;
 use berth_protocol::Card;
@@ -296,6 +297,27 @@ fn commands_are_refused_by_name_in_every_state() {
     w.run(400_000_000);
     assert_eq!(w.answer(0, first), Some(CMD_OK));
     assert!(matches!(w.answer(0, second), Some(CMD_BUSY | CMD_NOT_FOUND)));
+}
+
+/// A peer may say that it takes more READs than a card of ours can have under way: its own end has what it wants under way.
+#[test]
+fn qp_3_a_peer_may_take_more_reads_than_a_card_has_under_way() {
+    const MOST: u8 = MAX_READS as u8;
+    for (takes, agreed) in [(MOST - 1, MOST - 1), (MOST, MOST), (MOST + 1, MOST), (255, MOST)] {
+        let (mut w, ..) = pair(714);
+        w.command(1, Listen { service: 9 }.encode());
+        let mut message = request(30, 9);
+        message[5] = 1024 | 0xc2 << 16;
+        message[6] |= u32::from(takes) << 24;
+        say(&mut w, &message, 0, |_| ());
+        w.create_qp(1, 20, ASID, |qp| (qp.mode, qp.reads) = (MODE_MESSAGE, MOST));
+        let CmRequest { request, .. } =
+            w.nodes[1].hw.told().find(|e: &CmRequest| e.service == 9).expect("it is offered");
+        assert_eq!(w.command(1, Accept { request, qpn: 20, ..Accept::default() }.encode()).status, CMD_OK);
+        let done = w.command(1, QpQuery { qpn: 20 }.encode());
+        assert_eq!(QpState::from_results(&done.results).reads, u32::from(agreed));
+        end(&mut w);
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 #[expect(dead_code, reason = "scenarios.rs uses all of it")]
 mod rx;
 
+use berth_abi::card::{MAX_READS, TX_SLOTS};
 use berth_abi::rows::event::EVENT_RECEIVE_INDEX;
 use berth_abi::rows::recv::{self, RIGHT_READ, RIGHT_WRITE};
 use berth_abi::status::{PAGE_FAULT, WC_FLUSHED};
@@ -224,6 +225,30 @@ fn qp_11_a_read_that_no_key_lets_in_reads_nothing() {
     }
 }
 
+/// As many READs wait for their answers as the QP takes: one that is too many ends the connection, as "invalid request". Those
+/// do not count whose answers have a place to be sent from.
+#[test]
+fn qp_3_more_reads_than_the_qp_takes_are_refused() {
+    for (width, reads) in widths().into_iter().flat_map(|width| [1, 5, MAX_READS].map(|reads| (width, reads))) {
+        // What is in memory comes when all requests have.
+        let mut rig = Rig::new(World { width, reads, read: 100_000, loss: 100, ..World::default() }, 1);
+        let va = target(rig.qps[0].q);
+        let key = rig.bind(0, Binding { va, len: 100_000, rights: READ, ..Binding::default() });
+        let first = rig.qps[0].model.arrival().expected().get();
+        for n in 0..2 * MAX_READS {
+            let remote = Remote { va: va + u64::from(n), key, len: 1 };
+            let psn = first.wrapping_add(n) & 0xff_ffff;
+            let p = RequestPacket { psn, kind: Kind::Read, remote: Some(remote), ..RequestPacket::default() };
+            let frame = rig.frame(0, &p, &[]);
+            rig.inject(frame, 0);
+        }
+        rig.until(50_000, "its end", |rig| rig.broken(0).is_some());
+        assert_eq!(rig.broken(0), Some(6));
+        let answered = rig.verdicts[1] - u64::from(reads);
+        assert!(answered <= TX_SLOTS.into(), "{answered} are being answered");
+    }
+}
+
 /// A READ of memory of which a page cannot be had is refused, whichever page it is: the peer hears "remote operational error".
 #[test]
 fn qp_13_a_read_of_memory_that_cannot_be_had_is_refused() {
@@ -373,6 +398,7 @@ fn any_reads_are_judged_and_answered_as_by_the_golden_responder() {
                 warm: if rng.chance(0.3) { 50 } else { 100 },
                 service: rng.between(10, 2000),
                 loss: 100,
+                reads: rng.between(1, u64::from(MAX_READS)) as u32,
                 ..World::default()
             };
             let mut rig = Rig::new(world, rng.draw());

@@ -19,6 +19,7 @@ mod rx;
 #[expect(dead_code, reason = "fp_tx.rs uses all of it")]
 mod tx;
 
+use berth_abi::card::MAX_READS;
 use berth_abi::status::{PAGE_FAULT, PAGE_NO_MEMORY, PAGE_OVER_BUDGET};
 use berth_protocol::memory::keys::{Binding, READ, WRITE};
 use berth_random::{Rng, cases, mix, number};
@@ -160,7 +161,7 @@ fn receiving() {
             late: percent(rng, 20),
             list_loss: percent(rng, 30),
             timeout: 4000,
-            reads: rng.between(1, 4) as u32,
+            reads: rng.between(1, u64::from(MAX_READS)) as u32,
         };
         let verdicts = receive(Rig::new(world, rng.draw()), rng);
         seen.lock().expect("no scenario has failed").iter_mut().zip(verdicts).for_each(|(sum, n)| *sum += n);
@@ -289,7 +290,7 @@ fn both_ends(rng: &mut Rng, world: pair::World, remote: &Remote) {
             log2_block: rng.between(12, 16) as u32,
             first_psn: (rng.below(400) as u32).wrapping_sub(200) & 0xff_ffff,
             timeout: if faulty { 300 } else { 0 },
-            reads: rng.between(1, 16) as u32,
+            reads: rng.between(1, u64::from(MAX_READS)) as u32,
             ..Settings::default()
         };
         pair.connect(rows, &settings);

@@ -3,6 +3,7 @@
 //! [`Requester`]. Beside the RTL runs a golden [`Responder`] of each QP, step by step after the RTL's trace, and what
 //! leaves the RTL must be what the model says.
 
+use berth_abi::card::MAX_READS;
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::{
     event::{EVENT_BROKEN, EVENT_TARGET, Event as FastEvent},
@@ -43,10 +44,8 @@ const DOMAIN: u16 = 7;
 const RING: u64 = 256;
 /// RNR timer code towards peers without credit lists: 10 µs.
 const RNR_TIMER: u32 = 1;
-/// READs under way at most. Those count no more that have been given to be sent, of which arrival hears later, and the model
-/// with it.
-const MOST_READS: usize = 4;
-const MODEL_READS: usize = MOST_READS + 16;
+/// READs that the model keeps: those too that have been given to be sent, of which arrival hears later, and the model with it.
+const MODEL_READS: usize = MAX_READS as usize + 16;
 const QKEY: u32 = 0x1234_5678;
 
 /// How the surroundings behave. Times in cycles, chances in percent.
@@ -84,7 +83,7 @@ pub struct World {
     /// Lists that do not arrive.
     pub list_loss: u64,
     pub timeout: u32,
-    /// READs that the far end has under way at most; 0: the RTL takes none.
+    /// READs that the far end has under way at most, and the RTL takes; 0: none.
     pub reads: u32,
 }
 
@@ -113,7 +112,7 @@ impl Default for World {
             late: 0,
             list_loss: 0,
             timeout: 20_000,
-            reads: MOST_READS as u32,
+            reads: MAX_READS,
         }
     }
 }
@@ -581,7 +580,7 @@ impl Rig {
         let mode = recv::Mode {
             ack_every: 4,
             rnr_timer: RNR_TIMER,
-            reads: if w.reads > 0 { MOST_READS as u32 } else { 0 },
+            reads: w.reads,
             remote: 1,
             message: w.message_mode.into(),
             foreign: w.foreign.into(),
@@ -1350,7 +1349,8 @@ impl Rig {
                 };
                 // The model does not know how many are too many.
                 let unfinished = &mut qp.unfinished[usize::from(old)];
-                let full = p.kind == Kind::Read && (verdict, fault) == (3, 6) && *unfinished >= MOST_READS;
+                let full =
+                    p.kind == Kind::Read && (verdict, fault) == (3, 6) && *unfinished >= self.world.reads as usize;
                 let answer = match full && judge(qp.model.clone().receive(&p, &mut target)) != (3, 6) {
                     true if old => (3, 6),
                     true => {
