@@ -57,6 +57,8 @@ impl WireCheck {
             BTH_SEND_LAST_IMM => "RC SEND Last with Immediate",
             BTH_SEND_ONLY => "RC SEND Only",
             BTH_SEND_ONLY_IMM => "RC SEND Only with Immediate",
+            BTH_SEND_LAST_INVALIDATE => "RC SEND Last with Invalidate",
+            BTH_SEND_ONLY_INVALIDATE => "RC SEND Only with Invalidate",
             BTH_ACKNOWLEDGE => "RC Acknowledge",
             BTH_UD_SEND_ONLY => "UD SEND Only (credit list)",
             BTH_SELECTIVE_ACKNOWLEDGE => "Berth selective acknowledgement",

@@ -427,7 +427,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
                     next.ok_or(Fault::Twice)?.placed = 1;
                 }
                 Event::Broken(_) if self.rogue() => s.refused = true,
-                Event::Broken(_) | Event::PageFault(_) => return Err(Fault::Refused),
+                Event::Broken(_) | Event::PageFault(_) | Event::Invalidate { .. } => return Err(Fault::Refused),
             }
         }
         self.moved(s, before);

@@ -101,6 +101,11 @@ fn frame(headers: &Headers, bth: Bth, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// What goes with the n-th message: an immediate, or a key to invalidate.
+const fn word(n: usize) -> Immediate {
+    if n % 4 == 3 { Immediate::Invalidate(n as u32) } else { Immediate::Value(n as u32) }
+}
+
 impl Ends {
     fn new(selective: bool, psn: u32) -> Self {
         let (config, answer) = match selective {
@@ -161,7 +166,7 @@ impl Ends {
         match kind {
             Kind::Send => {
                 message.credit = FIRST_CREDIT + self.sends.len() as u32;
-                message.imm = Immediate::Value(n as u32);
+                message.imm = word(n);
                 self.sends.push(n);
                 self.buffers.push(vec![0; RECEIVE as usize]);
                 self.host.posted += 1;
@@ -211,11 +216,16 @@ impl Ends {
                     assert_eq!(credit, FIRST_CREDIT + self.landed, "landings are in order");
                     self.landed += 1;
                 }
-                Event::Received { credit, len, imm, .. } => {
+                Event::Invalidate { .. } => self.b.invalidated(true),
+                Event::Received { credit, len, imm, invalidated, .. } => {
                     assert_eq!(credit, FIRST_CREDIT + self.host.complete, "completions are in order");
                     let n = self.sends[self.host.complete as usize];
                     let sent = &self.sent[n];
-                    assert_eq!((len, imm), (sent.len, Some(n as u32)));
+                    let told = match word(n) {
+                        Immediate::Invalidate(key) => (None, Some(key)),
+                        _ => (Some(n as u32), None),
+                    };
+                    assert_eq!((len, (imm, invalidated)), (sent.len, told));
                     let got = &self.buffers[self.host.complete as usize][..len as usize];
                     assert_eq!(got, &self.local[sent.offset..sent.offset + len as usize], "bytes of send {n}");
                     self.host.complete += 1;

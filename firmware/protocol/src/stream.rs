@@ -496,6 +496,11 @@ impl<
                     self.receives.filled(credit, len).is_ok()
                 }
                 Event::Broken(_) | Event::PageFault(_) => false,
+                // A stream has no keys.
+                Event::Invalidate { .. } => {
+                    self.responder.invalidated(false);
+                    true
+                }
                 // Only SENDs are admitted.
                 Event::Atomic { .. } | Event::Used { .. } => true,
             };

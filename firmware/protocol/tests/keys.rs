@@ -88,6 +88,33 @@ fn qp_4_an_element_binds_keys_of_its_domain_and_chooses_their_lowest_bits() {
 }
 
 #[test]
+fn qp_4_a_peer_invalidates_what_an_element_has_bound_and_nothing_else() {
+    let mut keys = Keys::<4>::new();
+    let key = keys.allocate(D, 5).unwrap();
+    let region = keys.register(D, 0x1000, 0x1000, READ | WRITE, 11).unwrap();
+    assert_eq!(keys.invalidate(D, key), Err(KeyError::Invalid), "it is not bound");
+    keys.bind(key, bound(8, 8, READ)).unwrap();
+    assert_eq!(keys.invalidate(D, key), Err(KeyError::Invalid), "no element has bound it");
+    assert_eq!(keys.invalidate(D, region), Err(KeyError::Invalid));
+    keys.bind_element(D, key ^ 1, bound(8, 8, READ)).unwrap();
+    assert_eq!(keys.invalidate(D, key), Err(KeyError::Unknown), "its name is another one");
+    assert_eq!(keys.invalidate(D + 1, key ^ 1), Err(KeyError::Unknown), "another domain's");
+    assert_eq!(keys.check(D, 1, &access(key ^ 1, 8, 1, Right::Read)), Ok(()));
+    keys.invalidate(D, key ^ 1).unwrap();
+    assert_eq!(keys.check(D, 1, &access(key ^ 1, 8, 1, Right::Read)), Err(Refusal::Unbound));
+    assert_eq!(keys.invalidate(D, key ^ 1), Err(KeyError::Invalid), "it is dead already");
+    // A window lets go of its region, and may be bound again.
+    keys.bind_element(D, key, Binding { region, ..bound(0x1000, 8, READ) }).unwrap();
+    assert_eq!(keys.deallocate(region), Err(KeyError::InUse));
+    keys.invalidate(D, key).unwrap();
+    keys.deallocate(region).unwrap();
+    // Bound by a call anew it is the owner's again.
+    keys.bind_element(D, key, bound(8, 8, READ)).unwrap();
+    keys.bind(key, bound(8, 8, READ)).unwrap();
+    assert_eq!(keys.invalidate(D, key), Err(KeyError::Invalid));
+}
+
+#[test]
 fn qp_9_unbind_is_bind_of_nothing_and_bad_parameters_change_nothing() {
     let mut keys = Keys::<2>::new();
     let key = keys.allocate(D, 5).unwrap();

@@ -92,8 +92,8 @@ impl<T: Clone> Wire<T> {
     }
 }
 
-/// Credit, bytes, immediate, what is in the receive, whether a WRITE used it.
-type Received = (u32, u32, Option<u32>, Vec<u8>, bool);
+/// Credit, bytes, immediate or invalidated key, what is in the receive, whether a WRITE used it.
+type Received = (u32, u32, Result<Option<u32>, u32>, Vec<u8>, bool);
 
 struct Pair<const BITS: u32, const W: usize> {
     a: Requester<BITS, W, 8>,
@@ -118,6 +118,8 @@ struct Pair<const BITS: u32, const W: usize> {
     replies: Vec<ResponsePacket>,
     timeouts: u32,
     broken: Option<Fault>,
+    /// The key of a SEND with invalidate that waits for its end.
+    invalidates: Option<u32>,
     page_faults: Vec<Access>,
     /// Every packet whose bytes were put somewhere, in that order.
     places: Vec<(u32, Place)>,
@@ -158,6 +160,7 @@ impl<const BITS: u32, const W: usize> Pair<BITS, W> {
             replies: Vec::new(),
             timeouts: 0,
             broken: None,
+            invalidates: None,
             page_faults: Vec::new(),
             places: Vec::new(),
         }
@@ -206,12 +209,16 @@ impl<const BITS: u32, const W: usize> Pair<BITS, W> {
                     assert!(self.landed.len() < self.host.receives.len(), "a receive is used that is not there");
                     self.landed.push(credit);
                 }
-                Event::Received { credit, len, imm, solicited: _, write } => {
+                Event::Invalidate { key } => {
+                    assert_eq!(self.invalidates.replace(key), None, "it is told once");
+                }
+                Event::Received { credit, len, imm, invalidated, solicited: _, write } => {
                     assert_eq!(credit, self.host.first_credit + self.host.complete);
                     let i = self.host.complete as usize;
                     self.host.complete += 1;
                     let got = if write { Vec::new() } else { self.buffers[i][..len as usize].to_vec() };
-                    self.received.push((credit, len, imm, got, write));
+                    assert_eq!((self.invalidates, invalidated.and(imm)), (None, None));
+                    self.received.push((credit, len, invalidated.map_or(Ok(imm), Err), got, write));
                 }
                 Event::Atomic { psn, kind, remote, operands } => {
                     let at = remote.va as usize;
@@ -307,6 +314,11 @@ impl<const BITS: u32, const W: usize> Pair<BITS, W> {
 
     /// One step of a random schedule; time passes when nothing else can happen.
     fn step(&mut self) {
+        if self.invalidates.is_some() && percent(&mut self.rng, 20) {
+            self.invalidates = None;
+            self.b.invalidated(true);
+            self.events();
+        }
         for _ in 0..20 {
             let did = match self.rng.below(6) {
                 0 => self.transmit(),
@@ -408,12 +420,14 @@ fn random<const BITS: u32, const W: usize>(mut p: Pair<BITS, W>, specs: &[Spec],
             match s.what {
                 0..=2 => {
                     m.offset = p.bytes(s.len, tag as u64);
-                    m.imm = Immediate::Value(tag);
+                    let invalidates = s.what == 2;
+                    m.imm = if invalidates { Immediate::Invalidate(tag) } else { Immediate::Value(tag) };
                     m.credit = credit;
                     credit = credit.wrapping_add(1);
                     p.receive(RECEIVE);
+                    let told = if invalidates { Err(tag) } else { Ok(Some(tag)) };
                     let data = p.local[m.offset as usize..].to_vec();
-                    expect_receives.push((m.credit, s.len, Some(tag), data, false));
+                    expect_receives.push((m.credit, s.len, told, data, false));
                 }
                 3 | 4 => {
                     m.op = Op::Write;
@@ -425,7 +439,7 @@ fn random<const BITS: u32, const W: usize>(mut p: Pair<BITS, W>, specs: &[Spec],
                         m.credit = credit;
                         credit = credit.wrapping_add(1);
                         p.receive(RECEIVE);
-                        expect_receives.push((m.credit, s.len, Some(tag), Vec::new(), true));
+                        expect_receives.push((m.credit, s.len, Ok(Some(tag)), Vec::new(), true));
                     }
                 }
                 5 => {
@@ -622,6 +636,7 @@ proptest! {
                         position,
                         len: (x >> 40) as u32 & 0x1ff,
                         imm: (y >> 20 & 1 != 0).then_some(1),
+                        invalidate: (y >> 26 & 15 == 0).then_some(2),
                         remote: (y >> 21 & 3 != 0).then_some(remote),
                         operands: [x, y],
                         placement: (selective ^ (y >> 23 & 7 == 0)).then_some(Placement {
@@ -643,6 +658,7 @@ proptest! {
                             Event::Atomic { psn, .. } => p.b.atomic_done(psn, 0),
                             Event::Landed { credit } => p.landed.push(credit),
                             Event::Received { .. } => p.host.complete += 1,
+                            Event::Invalidate { .. } => p.b.invalidated(y >> 30 & 1 != 0),
                             _ => (),
                         }
                     }
@@ -1230,7 +1246,7 @@ fn cr_9_bytes_remaining_are_computed_when_the_packet_leaves() {
     p.now = p.a.deadline().unwrap();
     p.a.tick(p.now);
     settle(&mut p);
-    assert_eq!(p.received[0].2, Some(4700));
+    assert_eq!(p.received[0].2, Ok(Some(4700)));
 }
 
 #[test]
@@ -1239,7 +1255,7 @@ fn cr_17_a_message_of_no_bytes_uses_one_receive() {
     p.receive(0);
     p.send(1, 0, 250);
     settle(&mut p);
-    assert_eq!(p.received, [(250, 0, Some(1), Vec::new(), false)]);
+    assert_eq!(p.received, [(250, 0, Ok(Some(1)), Vec::new(), false)]);
     assert_eq!(p.done.len(), 1);
 }
 

@@ -99,6 +99,11 @@ fn inv_6_pieces_whose_length_place_or_headers_are_wrong_are_refused() {
     invalid(berth(), &[piece(PSN, First, 0, MTU - 1)]);
     invalid(berth(), &[piece(PSN, First, 0, MTU + 1)]);
     invalid(berth(), &[imm(piece(PSN, First, 0, MTU))]);
+    let invalidate = |p: RequestPacket| RequestPacket { invalidate: Some(KEY), ..p };
+    good(berth(), &[piece(PSN, First, 0, MTU), invalidate(piece(PSN + 1, Last, 1, 1))]);
+    invalid(berth(), &[invalidate(piece(PSN, First, 0, MTU))]);
+    invalid(berth(), &[invalidate(imm(piece(PSN, Only, 0, 1)))]);
+    invalid(berth(), &[invalidate(write(PSN, 0, 1, 1))]);
     invalid(berth(), &[piece(PSN, Only, 1, 1)]);
     invalid(berth(), &[RequestPacket { placement: None, ..piece(PSN, Only, 0, 1) }]);
     // Behind a gap too, where nothing shows yet what message it continues.
@@ -284,6 +289,50 @@ fn qp_7_what_follows_a_packet_that_must_wait_is_dropped_without_a_word() {
     }
 }
 
+/// What is behind it waits, unacknowledged; nothing else does.
+#[test]
+fn qp_4_a_send_with_invalidate_is_complete_when_the_key_is_dead() {
+    let send = |at: u32, invalidate| {
+        let placement = Some(Placement { credit: CREDIT.wrapping_add(at) as u8, index: 0 });
+        let ack_request = true;
+        RequestPacket { invalidate, ack_request, placement, ..piece(PSN + at, Position::Only, 0, 1) }
+    };
+    let received = |at: u32, invalidated| Event::Received {
+        credit: CREDIT + at,
+        len: 1,
+        imm: None,
+        invalidated,
+        solicited: false,
+        write: false,
+    };
+    for done in [true, false] {
+        let (mut end, mut target) = (berth(), Open::default());
+        for (at, key) in [(0, None), (1, Some(KEY)), (3, None), (2, Some(KEY + 1))] {
+            assert!(matches!(end.receive(&send(at, key), &mut target), Verdict::Place(_)));
+            end.placed(PSN + at);
+        }
+        let events = |end: &mut Responder<24, 8, 4>| -> Vec<_> {
+            std::iter::from_fn(|| end.event()).filter(|event| !matches!(event, Event::Landed { .. })).collect()
+        };
+        assert_eq!(events(&mut end), [received(0, None), Event::Invalidate { key: KEY }]);
+        assert_eq!(end.respond(), None);
+        assert_eq!(end.receive(&send(0, None), &mut target), Verdict::Duplicate);
+        assert_eq!((end.respond(), events(&mut end)), (None, vec![]));
+        end.invalidated(done);
+        if !done {
+            assert_eq!(events(&mut end), [Event::Broken(Fault::Access)]);
+            assert_eq!(end.respond().map(psn_and_syndrome), Some((PSN + 1, Syndrome::Nak(NakCode::RemoteAccess))));
+            end.invalidated(true);
+            assert_eq!(events(&mut end), []);
+            continue;
+        }
+        assert_eq!(events(&mut end), [received(1, Some(KEY)), Event::Invalidate { key: KEY + 1 }]);
+        end.invalidated(true);
+        assert_eq!(events(&mut end), [received(2, Some(KEY + 1)), received(3, None)]);
+        assert_eq!(end.respond().map(psn_and_syndrome), Some((PSN + 3, Syndrome::Ack(31))));
+    }
+}
+
 #[test]
 fn qp_12_the_use_of_a_key_is_told_with_the_first_packet_of_its_write() {
     let (mut end, mut target) = (berth(), Open::default());
@@ -292,7 +341,8 @@ fn qp_12_the_use_of_a_key_is_told_with_the_first_packet_of_its_write() {
     end.receive(&write(PSN + 2, 1, MTU, 2 * MTU), &mut target);
     (PSN..PSN + 3).for_each(|psn| end.placed(psn));
     let events: Vec<_> = std::iter::from_fn(|| end.event()).collect();
-    let received = Event::Received { credit: CREDIT, len: 1, imm: None, solicited: false, write: false };
+    let received =
+        Event::Received { credit: CREDIT, len: 1, imm: None, invalidated: None, solicited: false, write: false };
     assert_eq!(events, [Event::Landed { credit: CREDIT }, received, Event::Used { key: KEY, first: PSN + 1 }]);
 }
 

@@ -44,43 +44,55 @@ fn request() -> impl Strategy<Value = (RequestPacket, bool)> {
     (
         kind,
         position(),
-        any::<Option<u32>>(),
+        (any::<Option<u32>>(), any::<bool>()),
         remote,
         any::<[u64; 2]>(),
         (any::<u8>(), 0..=Placement::MAX_INDEX),
         common,
         0_u32..4097,
     )
-        .prop_map(|(kind, position, imm, remote, operands, at, (psn, ack_request, solicited, selective), len)| {
-            let data = matches!(kind, Kind::Send | Kind::Write);
-            let position = match kind {
-                Kind::Send => position,
-                Kind::Write if !selective => position,
-                _ => Position::Only,
-            };
-            let packet = RequestPacket {
-                psn,
+        .prop_map(
+            |(
                 kind,
                 position,
-                len: if data { len } else { 0 },
-                imm: imm.filter(|_| data && position.ends()),
-                remote: match kind {
-                    Kind::Send => None,
-                    Kind::Write => position.begins().then_some(remote),
-                    Kind::Read => Some(remote),
-                    _ => Some(Remote { len: 8, ..remote }),
-                },
-                operands: match kind {
-                    Kind::CompareSwap => operands,
-                    Kind::FetchAdd => [operands[0], 0],
-                    _ => [0; 2],
-                },
-                placement: (data && selective).then_some(Placement { credit: at.0, index: at.1 }),
-                ack_request,
-                solicited,
-            };
-            (packet, selective)
-        })
+                (word, invalidates),
+                remote,
+                operands,
+                at,
+                (psn, ack_request, solicited, selective),
+                len,
+            )| {
+                let data = matches!(kind, Kind::Send | Kind::Write);
+                let position = match kind {
+                    Kind::Send => position,
+                    Kind::Write if !selective => position,
+                    _ => Position::Only,
+                };
+                let packet = RequestPacket {
+                    psn,
+                    kind,
+                    position,
+                    len: if data { len } else { 0 },
+                    imm: word.filter(|_| data && position.ends() && !(invalidates && kind == Kind::Send)),
+                    invalidate: word.filter(|_| kind == Kind::Send && position.ends() && invalidates),
+                    remote: match kind {
+                        Kind::Send => None,
+                        Kind::Write => position.begins().then_some(remote),
+                        Kind::Read => Some(remote),
+                        _ => Some(Remote { len: 8, ..remote }),
+                    },
+                    operands: match kind {
+                        Kind::CompareSwap => operands,
+                        Kind::FetchAdd => [operands[0], 0],
+                        _ => [0; 2],
+                    },
+                    placement: (data && selective).then_some(Placement { credit: at.0, index: at.1 }),
+                    ack_request,
+                    solicited,
+                };
+                (packet, selective)
+            },
+        )
 }
 
 fn response() -> impl Strategy<Value = (ResponsePacket, usize, bool)> {
@@ -159,7 +171,7 @@ fn what_is_not_the_connections_is_refused() {
     assert_eq!(parse_request(&send, &[1, 2, 3], true), Err(Error::Length), "no placement header");
     assert_eq!(parse_request(&send, &[0; 8], true), Err(Error::Length), "nor this");
     assert!(parse_request(&send, &[1, 2, 3], false).is_ok());
-    for opcode in [Opcode::ud(Operation::SendOnly), Opcode(0xff), Opcode::rc(Operation::SendOnlyInvalidate)] {
+    for opcode in [Opcode::ud(Operation::SendOnly), Opcode(0xff), Opcode::rc(Operation::Resync)] {
         assert_eq!(parse_request(&bth(opcode), &[], false), Err(Error::Opcode));
         assert_eq!(parse_response(&bth(opcode), &[], false), Err(Error::Opcode));
     }

@@ -410,6 +410,8 @@ package berth_regs_pkg;
     localparam logic [31:0] BTH_READ_RESPONSE_LAST   = 32'h0000000f; // RC RDMA READ Response Last
     localparam logic [31:0] BTH_READ_RESPONSE_ONLY   = 32'h00000010; // RC RDMA READ Response Only
     localparam logic [31:0] BTH_ACKNOWLEDGE          = 32'h00000011; // RC Acknowledge
+    localparam logic [31:0] BTH_SEND_LAST_INVALIDATE = 32'h00000016; // RC SEND Last with Invalidate
+    localparam logic [31:0] BTH_SEND_ONLY_INVALIDATE = 32'h00000017; // RC SEND Only with Invalidate
     localparam logic [31:0] BTH_UD_SEND_ONLY         = 32'h00000064; // UD SEND Only: a credit list as a datagram
     localparam logic [31:0] BTH_SELECTIVE_ACKNOWLEDGE = 32'h000000d1; // Berth's own: RC Acknowledge with a SACK
 

@@ -40,6 +40,10 @@ table! {
     BTH_READ_RESPONSE_ONLY = 0x10;
     /// RC Acknowledge.
     BTH_ACKNOWLEDGE = 0x11;
+    /// RC SEND Last with Invalidate.
+    BTH_SEND_LAST_INVALIDATE = 0x16;
+    /// RC SEND Only with Invalidate.
+    BTH_SEND_ONLY_INVALIDATE = 0x17;
     /// UD SEND Only: a credit list as a datagram.
     BTH_UD_SEND_ONLY = 0x64;
     /// Berth's own: RC Acknowledge with a SACK. The table leaves 0xc0 to 0xff to manufacturers; the lower bits are those of RC Acknowledge.

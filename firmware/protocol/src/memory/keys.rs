@@ -112,6 +112,8 @@ pub struct Entry {
     binding: Binding,
     /// Windows bound in this region.
     windows: u16,
+    /// An element of a send queue has bound it: a peer may invalidate it.
+    by_element: bool,
     claim: Option<Claim>,
 }
 
@@ -123,6 +125,7 @@ impl Entry {
         domain: 0,
         binding: Binding { va: 0, len: 0, rights: 0, one_shot: false, region: 0 },
         windows: 0,
+        by_element: false,
         claim: None,
     };
 
@@ -148,7 +151,7 @@ impl Entry {
         };
         let last = va.wrapping_add(len).wrapping_sub(1);
         let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
-        let kept = u32::from(self.windows) | u32::from(self.region) << 31;
+        let kept = u32::from(self.windows) | u32::from(self.by_element) << 30 | u32::from(self.region) << 31;
         [self.key, scope.word(), low(va), high(va), low(last), high(last), region, kept]
     }
 
@@ -172,6 +175,7 @@ impl Entry {
             domain: scope.domain as u16,
             binding,
             windows: kept as u16,
+            by_element: kept >> 30 & 1 != 0,
             claim: None,
         }
     }
@@ -356,7 +360,7 @@ impl<const N: usize> Verbs<N> {
     /// [`KeyError::Unknown`], [`KeyError::Invalid`], [`KeyError::InUse`] (a region with windows): nothing has changed.
     pub fn bind(store: &mut impl Store, key: u32, binding: Binding) -> Result<(), KeyError> {
         let entry = Self::find(store, key)?;
-        Self::bind_as(store, entry, key, binding)
+        Self::bind_as(store, Entry { by_element: false, ..entry }, key, binding)
     }
 
     /// Puts `entry` back into its place, bound anew, as `key`.
@@ -411,7 +415,24 @@ impl<const N: usize> Verbs<N> {
         if key == 0 {
             return Err(KeyError::Invalid);
         }
-        Self::bind_as(store, entry, key, binding)
+        Self::bind_as(store, Entry { by_element: true, ..entry }, key, binding)
+    }
+
+    /// A peer of protection domain `domain` invalidates a key, by a SEND (IBTA 9.4.1.1.2): as [`Verbs::unbind`], but only of
+    /// one that an element has bound. One that was bound otherwise is for its owner alone to end.
+    ///
+    /// # Errors
+    /// As [`Verbs::bind`]; [`KeyError::Unknown`] for a key of another domain, [`KeyError::Invalid`] for one that is not bound
+    /// by an element.
+    pub fn invalidate(store: &mut impl Store, domain: u16, key: u32) -> Result<(), KeyError> {
+        let entry = Self::find(store, key)?;
+        if !rule::holds(Rule::KeyOfDomain, entry.domain == domain) {
+            return Err(KeyError::Unknown);
+        }
+        if entry.state != State::Bound || !entry.by_element {
+            return Err(KeyError::Invalid);
+        }
+        Self::bind_as(store, entry, key, Binding::default())
     }
 
     /// UnbindRKey: the key stays allocated and gives access to nothing.
@@ -538,6 +559,14 @@ impl<const N: usize> Keys<N> {
     /// As it.
     pub fn bind_element(&mut self, domain: u16, key: u32, binding: Binding) -> Result<(), KeyError> {
         Verbs::<N>::bind_element(&mut self.entries, domain, key, binding)
+    }
+
+    /// As [`Verbs::invalidate`].
+    ///
+    /// # Errors
+    /// As it.
+    pub fn invalidate(&mut self, domain: u16, key: u32) -> Result<(), KeyError> {
+        Verbs::<N>::invalidate(&mut self.entries, domain, key)
     }
 
     /// As [`Verbs::unbind`].

@@ -97,6 +97,8 @@ pub struct RequestPacket {
     pub len: u32,
     /// Immediate data, in the last packet of a SEND or WRITE.
     pub imm: Option<u32>,
+    /// The key to invalidate (IETH), in the last packet of a SEND, which then has no immediate.
+    pub invalidate: Option<u32>,
     /// The remote range: in the first packet of a WRITE (under selective repeat the whole
     /// message's, in each of its packets), in a READ request, in an atomic.
     pub remote: Option<Remote>,

@@ -71,6 +71,8 @@ pub enum Immediate {
     None,
     /// The user's own (message mode).
     Value(u32),
+    /// None: a SEND with invalidate, of this key, has an IETH in its place.
+    Invalidate(u32),
     /// Bytes remaining (CR-9): those posted, by [`Requester::posted`], less those up to the
     /// message's end, computed each time the packet leaves.
     Remaining,
@@ -489,8 +491,11 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
                 packet.position = position;
                 if position.ends() {
                     packet.solicited = m.solicited;
+                    if let Immediate::Invalidate(key) = m.imm {
+                        packet.invalidate = Some(key);
+                    }
                     packet.imm = match m.imm {
-                        Immediate::None => None,
+                        Immediate::None | Immediate::Invalidate(_) => None,
                         Immediate::Value(value) => Some(value),
                         Immediate::Remaining => {
                             let left = self.posted.saturating_sub(m.offset.saturating_add(m.len as u64));

@@ -135,10 +135,18 @@ pub enum Event {
         len: u32,
         /// Immediate data.
         imm: Option<u32>,
+        /// The key that it has invalidated: then it is dead.
+        invalidated: Option<u32>,
         /// PUSH.
         solicited: bool,
         /// It was used by a WRITE with immediate: `len` counts the bytes written, the receive itself is empty.
         write: bool,
+    },
+    /// The key of a SEND with invalidate is to end, with all accesses that it has let in; then call
+    /// [`Responder::invalidated`]. Until then that message and what is behind it are not complete, nor acknowledged.
+    Invalidate {
+        /// RKey.
+        key: u32,
     },
     /// An atomic is to be carried out; then call [`Responder::atomic_done`].
     Atomic {
@@ -210,6 +218,7 @@ struct Record {
     /// An acknowledgement is wanted.
     ack: bool,
     imm: Option<u32>,
+    invalidate: Option<u32>,
     /// Low byte of the credit's number.
     credit: u8,
     /// Packet of its message.
@@ -303,6 +312,17 @@ struct Replay {
     original: u64,
 }
 
+/// How far the SEND with invalidate whose turn it is has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Invalidation {
+    /// There is none.
+    None,
+    /// Its owner has been told.
+    Told,
+    /// The key is dead.
+    Done,
+}
+
 /// A refusal that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Refusal {
@@ -336,6 +356,7 @@ pub struct Responder<const BITS: u32, const W: usize, const R: usize> {
     replays: [Replay; R],
     /// The key and first PSN of an operation whose end is to be told.
     used: Option<(u32, u32)>,
+    invalidation: Invalidation,
     /// Receives there are, for the credit count of AETHs. None: not given.
     receives: Option<u32>,
     msn: u32,
@@ -372,6 +393,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             again: Jobs::new(),
             replays: [Replay::default(); R],
             used: None,
+            invalidation: Invalidation::None,
             receives: None,
             msn: 0,
             unacked: 0,
@@ -589,7 +611,13 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         let mtu = 1 << (self.config.log2_mtu & 31);
         let size = if ends { p.len <= mtu } else { p.len == mtu };
         let zero = p.len == 0 && p.position != Position::Only;
-        size && !zero && (p.imm.is_none() || ends) && p.placement.is_some() == self.config.selective
+        let word = match (p.imm, p.invalidate) {
+            (None, None) => true,
+            (_, None) => ends,
+            (None, _) => ends && p.kind == Kind::Send,
+            _ => false,
+        };
+        size && !zero && word && p.placement.is_some() == self.config.selective
     }
 
     fn send<T: Target>(&mut self, p: &RequestPacket, psn: Psn<BITS>, target: &T) -> Verdict {
@@ -625,6 +653,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             solicited: p.solicited,
             ack: p.ack_request,
             imm: p.imm,
+            invalidate: p.invalidate,
             credit: number as u8,
             index,
             len: p.len,
@@ -679,6 +708,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             solicited: p.solicited,
             ack: p.ack_request,
             imm: p.imm,
+            invalidate: None,
             credit: 0,
             index,
             len: p.len,
@@ -776,6 +806,18 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         self.ack_due |= psn.since(self.arrival.placed()) >= self.arrival.expected().since(self.arrival.placed());
     }
 
+    /// The key of [`Event::Invalidate`] is dead; or it cannot be ended by the peer, which breaks the connection.
+    pub fn invalidated(&mut self, done: bool) {
+        if self.invalidation != Invalidation::Told || self.broken.is_some() {
+            return;
+        }
+        if done {
+            self.invalidation = Invalidation::Done;
+        } else {
+            self.refuse(Fault::Access, NakCode::RemoteAccess);
+        }
+    }
+
     /// The atomic `psn` is carried out; `original` is what stood there.
     pub fn atomic_done(&mut self, psn: u32, original: u64) {
         if let Some(job) = self.jobs.first()
@@ -803,6 +845,17 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
                 break;
             }
             let psn = self.arrival.placed();
+            let invalidated = self.record(psn).invalidate;
+            if let Some(key) = invalidated {
+                match self.invalidation {
+                    Invalidation::None => {
+                        self.invalidation = Invalidation::Told;
+                        return Some(Event::Invalidate { key });
+                    }
+                    Invalidation::Told => break,
+                    Invalidation::Done => self.invalidation = Invalidation::None,
+                }
+            }
             let record = core::mem::take(self.record(psn));
             self.arrival.advance();
             if record.begins {
@@ -824,7 +877,8 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
                 let credit = self.complete;
                 self.complete = self.later(credit, 1);
                 let len = (record.index << (self.config.log2_mtu & 31)).wrapping_add(record.len);
-                return Some(Event::Received { credit, len, imm: record.imm, solicited: record.solicited, write });
+                let Record { imm, solicited, .. } = record;
+                return Some(Event::Received { credit, len, imm, invalidated, solicited, write });
             }
         }
         let placed = self.arrival.placed().get();
@@ -925,7 +979,9 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             };
             return Some(self.ack(psn, syndrome, None));
         }
-        if self.broken.is_some() || !(self.ack_due || self.unacked >= self.config.ack_every.max(1)) {
+        // One acknowledgement then does for all that waits.
+        let waits = self.invalidation == Invalidation::Told;
+        if self.broken.is_some() || waits || !(self.ack_due || self.unacked >= self.config.ack_every.max(1)) {
             return None;
         }
         (self.ack_due, self.unacked) = (false, 0);

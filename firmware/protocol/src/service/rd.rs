@@ -412,6 +412,8 @@ impl<const BITS: u32, const W: usize, const R: usize> Context<BITS, W, R> {
         for _ in at_most(4, 0..4) {
             match self.responder.event()? {
                 Event::Landed { .. } | Event::Broken(_) => (),
+                // A reliable datagram has no such SEND (IBTA 9.2.1).
+                Event::Invalidate { .. } => self.responder.invalidated(false),
                 Event::Received { len, imm, .. } => {
                     let incoming = self.incoming.take()?;
                     return Some(Arrived::Received { address: self.address, handle: incoming.handle, len, imm });

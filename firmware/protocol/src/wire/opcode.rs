@@ -4,8 +4,8 @@
 
 use super::berth::{Placement, Sack};
 use berth_abi::wire::{
-    BTH_ACKNOWLEDGE, BTH_SELECTIVE_ACKNOWLEDGE, BTH_SEND_FIRST, BTH_SEND_LAST, BTH_SEND_LAST_IMM, BTH_SEND_MIDDLE,
-    BTH_SEND_ONLY, BTH_SEND_ONLY_IMM,
+    BTH_ACKNOWLEDGE, BTH_SELECTIVE_ACKNOWLEDGE, BTH_SEND_FIRST, BTH_SEND_LAST, BTH_SEND_LAST_IMM,
+    BTH_SEND_LAST_INVALIDATE, BTH_SEND_MIDDLE, BTH_SEND_ONLY, BTH_SEND_ONLY_IMM, BTH_SEND_ONLY_INVALIDATE,
 };
 
 use super::{CNP_PAYLOAD, Error, MAX_PAYLOAD};
@@ -53,8 +53,8 @@ pub enum Operation {
     CompareSwap = 0x13,
     FetchAdd = 0x14,
     Resync = 0x15,
-    SendLastInvalidate = 0x16,
-    SendOnlyInvalidate = 0x17,
+    SendLastInvalidate = BTH_SEND_LAST_INVALIDATE,
+    SendOnlyInvalidate = BTH_SEND_ONLY_INVALIDATE,
 }
 
 use Operation as O;

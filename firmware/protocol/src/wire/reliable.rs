@@ -3,7 +3,7 @@
 
 use super::berth::{Placement, Sack};
 use super::ext::{Aeth, AtomicEth, NO_CREDITS, Reth, Syndrome};
-use super::opcode::{Opcode, Operation as O, Service};
+use super::opcode::{Layout, Opcode, Operation as O, Service};
 use super::{Error, Extended, Packet};
 use crate::rc::{self, Kind, Position, Remote, RequestPacket, ResponseBody, ResponsePacket};
 
@@ -45,8 +45,10 @@ impl Headers {
 /// [`Error::Headers`] for a combination that no opcode has.
 pub fn emit_request(service: Service, p: &RequestPacket) -> Result<Headers, Error> {
     let reth = p.remote.map(|r| Reth { va: r.va, rkey: r.key, len: r.len });
-    let mut ext = Extended { imm: p.imm, ..Extended::NONE };
+    let mut ext = Extended { imm: p.imm, invalidate: p.invalidate, ..Extended::NONE };
     let operation = match (p.kind, p.position, p.imm.is_some()) {
+        (Kind::Send, Position::Last, false) if p.invalidate.is_some() => O::SendLastInvalidate,
+        (Kind::Send, Position::Only, false) if p.invalidate.is_some() => O::SendOnlyInvalidate,
         (Kind::Send, Position::First, false) => O::SendFirst,
         (Kind::Send, Position::Middle, false) => O::SendMiddle,
         (Kind::Send, Position::Last, false) => O::SendLast,
@@ -76,7 +78,8 @@ pub fn emit_request(service: Service, p: &RequestPacket) -> Result<Headers, Erro
     let headers = Headers::new(service, operation, ext, prefix.as_ref().map_or(&[], |b| b));
     let expected = headers.opcode.layout().ok_or(Error::Opcode)?;
     let there = ext.layout();
-    if (there.reth, there.atomic, there.imm) != (expected.reth, expected.atomic, expected.imm) {
+    let required = |layout: Layout| (layout.reth, layout.atomic, layout.imm, layout.ieth);
+    if required(there) != required(expected) {
         return Err(Error::Headers);
     }
     Ok(headers)
@@ -98,8 +101,8 @@ pub fn parse_request<'a>(
     let (kind, position) = match operation {
         O::SendFirst => (Kind::Send, Position::First),
         O::SendMiddle => (Kind::Send, Position::Middle),
-        O::SendLast | O::SendLastImm => (Kind::Send, Position::Last),
-        O::SendOnly | O::SendOnlyImm => (Kind::Send, Position::Only),
+        O::SendLast | O::SendLastImm | O::SendLastInvalidate => (Kind::Send, Position::Last),
+        O::SendOnly | O::SendOnlyImm | O::SendOnlyInvalidate => (Kind::Send, Position::Only),
         O::WriteFirst => (Kind::Write, Position::First),
         O::WriteMiddle => (Kind::Write, Position::Middle),
         O::WriteLast | O::WriteLastImm => (Kind::Write, Position::Last),
@@ -128,6 +131,7 @@ pub fn parse_request<'a>(
         position,
         len: payload.len() as u32,
         imm: packet.ext.imm,
+        invalidate: packet.ext.invalidate,
         remote,
         operands,
         placement,

@@ -1379,7 +1379,7 @@ impl Rig {
                     assert_eq!(credit, qp.landed);
                     qp.landed += 1;
                 }
-                Event::Received { credit, len, imm, solicited, write } => {
+                Event::Received { credit, len, imm, solicited, write, .. } => {
                     assert_eq!(credit, qp.complete);
                     qp.complete += 1;
                     qp.expected.push_back((credit, len, imm, solicited, write));
