@@ -71,7 +71,7 @@ module fp_arrival_proof #(
         logic [23:0]  skipped, msn;
         logic [LR:0]  most;
         logic [LR+1:0] reads, agains;
-        logic         of_again;
+        logic         of_again, waits;
     } row_t;
     row_t now, after;       // the row before and after this clock
     localparam RW = $bits(now);

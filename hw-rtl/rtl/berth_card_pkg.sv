@@ -365,6 +365,7 @@ package berth_card_pkg;
         logic        foreign;           // no credit lists: RNR where there is no receive ...
         logic [4:0]  rnr;               // ... with this timer
         logic [5:0]  reads;             // READs under way at most
+        logic [31:0] key;               // that is not to end
     } arrival_step_t;
     typedef struct packed {
         logic        ask;               // only a question
@@ -448,6 +449,7 @@ package berth_card_pkg;
         logic [23:0] psn;
         logic        begins, ends;      // a piece
         logic        has_imm;
+        logic        invalidate;        // `imm` is a key that is to end
         logic        solicited;
         logic        ack;               // wants to be acknowledged
         logic [31:0] imm;
@@ -605,6 +607,7 @@ package berth_card_pkg;
         logic [31:0] credit;
         logic [31:0] len;
         logic        has_imm;
+        logic        invalidated;       // `imm` is a key that has ended
         logic [31:0] imm;
         logic        solicited;
         logic        write;             // a WRITE with immediate: the receive itself is empty
@@ -640,7 +643,8 @@ package berth_card_pkg;
         logic           bad;
         logic           push;
         logic           inlined;        // its data come with it
-        logic           has_imm;        // ... and the process's immediate
+        logic           has_imm;        // ... and the process's immediate ...
+        logic           invalidate;     // ... or a key that the peer is to invalidate
         logic [31:0]    imm;
         logic           write;          // RDMA WRITE: its bytes go to ...
         logic           read;           // ... or RDMA READ: they come from ...
@@ -660,6 +664,7 @@ package berth_card_pkg;
 
     // An access to memory of this card, by READ or WRITE.
     typedef struct packed {
+        logic        invalidate;        // it was to end the key
         logic        read;
         logic [31:0] key;
         logic [63:0] va;

@@ -177,10 +177,15 @@ package berth_row_pkg;
     localparam logic [5:0] RECV_COUNTS              = 6'h24; // Read: what is open
     localparam logic [5:0] RECV_HEARD               = 6'h25; // Read: when a good frame last came, in units of `ROW_CLOCK`
     typedef struct packed {
+        logic [30:0] zero_31_1;
+        logic [0:0] waits; // One waits for `CMD_INVALIDATED`
+    } recv_invalidate_t;
+    localparam logic [5:0] RECV_INVALIDATE          = 6'h26; // Read: whether a SEND with invalidate waits (QP-4)
+    typedef struct packed {
         logic [23:0] zero_31_8;
         logic [0:0] known; // There is one; else these words say nothing
         logic [3:0] zero_6_3;
-        logic [2:0] right; // `RIGHT_*` that it needs
+        logic [2:0] right; // `RIGHT_*` that it needs; 0: a SEND was to invalidate the key
     } recv_access_t;
     localparam logic [5:0] RECV_ACCESS              = 6'h28; // Read: the access of the peer for which the connection was broken, by `FAULT_ACCESS` or `FAULT_PAGE`
     localparam logic [5:0] RECV_ACCESS_KEY          = 6'h29; // Read: its key
@@ -201,6 +206,8 @@ package berth_row_pkg;
     localparam logic [7:0] RECV_CMD_REST            = 8'h09; // No receive is asked for until `CMD_SQUEEZE`: what `CMD_VOID` gives back is to be had by others
     localparam logic [7:0] RECV_CMD_KEY_STORE       = 8'h0a; // The staged key takes the place of the table that `argument` names; a one-shot key is fresh
     localparam logic [7:0] RECV_CMD_KEY_LOAD        = 8'h0b; // The key in that place is staged
+    localparam logic [7:0] RECV_CMD_INVALIDATED     = 8'h0c; // The key of the SEND with invalidate that waits is dead: its receive completes, and what is behind it goes on
+    localparam logic [7:0] RECV_CMD_NOT_INVALIDATED = 8'h0d; // The key, which is in `KEY`, is none that the peer may invalidate, which breaks the connection by `FAULT_ACCESS`
     localparam logic [3:0] STEP_START               = 4'h0; // A QP begins
     localparam logic [3:0] STEP_END                 = 4'h1; // It has ended: no list goes, nothing is granted
     localparam logic [3:0] STEP_ASK                 = 4'h2; // Nothing changes; the engine's answer says how things are
@@ -213,6 +220,8 @@ package berth_row_pkg;
     localparam logic [3:0] STEP_LET_GO              = 4'h9; // A receive's memory is let go of
     localparam logic [3:0] STEP_QUIET               = 4'ha; // No command: `berth_fp_grant` goes on with its own work
     localparam logic [3:0] STEP_REST                = 4'hb; // No receive is asked for until `STEP_SQUEEZE`
+    localparam logic [3:0] STEP_INVALIDATED         = 4'hc; // The key of a SEND with invalidate is dead
+    localparam logic [3:0] STEP_NOT_INVALIDATED     = 4'hd; // It is none that the peer may invalidate
     localparam logic [2:0] RIGHT_READ               = 3'h1; // READ
     localparam logic [2:0] RIGHT_WRITE              = 3'h2; // WRITE
     localparam logic [2:0] RIGHT_ATOMIC             = 3'h4; // Atomics
@@ -244,6 +253,7 @@ package berth_row_pkg;
     localparam logic [7:0] EVENT_RECEIVE_QUEUE      = 8'h42; // The receive queue cannot be read; nothing more is fetched
     localparam logic [7:0] EVENT_RECEIVE_INDEX      = 8'h43; // A doorbell of the receive queue names an element that cannot be, and is not taken
     localparam logic [7:0] EVENT_TARGET             = 8'h44; // Memory that the peer was told to wait for (PC-4) can be had now, or it is known that it never can: the peer is to try again
+    localparam logic [7:0] EVENT_INVALIDATE         = 8'h45; // A SEND with invalidate has its turn (QP-4): it and what is behind it wait for `CMD_INVALIDATED`
     localparam logic [3:0] FAULT_WRITE              = 4'h0; // Bytes could not be written, or read for an answer, or were to go to a receive that is withdrawn
     localparam logic [3:0] FAULT_OUT_OF_ORDER       = 4'h1; // Out of order, and not taken
     localparam logic [3:0] FAULT_OUT_OF_WINDOW      = 4'h2; // Beyond the window

@@ -190,6 +190,11 @@ const EXTRA: Table = &[
     ),
     ("SEND_FENCE", wqe::SEND_FENCE as u64, " Flag of a send's element: READs before it are complete before it begins."),
     ("SEND_UNSIGNALLED", wqe::SEND_UNSIGNALLED as u64, " Flag of a send's element: no completion if it succeeds."),
+    (
+        "SEND_INVALIDATE",
+        wqe::SEND_INVALIDATE as u64,
+        " Flag of a send's element: a key that the peer is to invalidate stands where the immediate does.",
+    ),
     ("MAX_INLINE", wqe::MAX_INLINE as u64, " Most bytes of data in an element."),
     ("SLOT_INLINE", wqe::SLOT_INLINE as u64, " Most bytes of data in an element that a doorbell brings."),
     ("MAX_SGE", wqe::MAX_SGE as u64, " Ranges of a queue element."),

@@ -2,14 +2,14 @@
 //! The driver's commands for keys: what RTL's table has after each, and whose keys they may name (QP-9, QP-11).
 
 mod common;
-use berth_abi::counters::{F_BINDS, F_BINDS_REFUSED, F_FAST_EVENTS};
+use berth_abi::counters::{F_BINDS, F_BINDS_REFUSED, F_FAST_EVENTS, F_INVALIDATES, F_INVALIDATES_REFUSED};
 use berth_abi::message::{CmdDone, KeyBind, KeyFree, KeyRegister, KeysDrop};
-use berth_abi::rows::event::EVENT_BIND;
+use berth_abi::rows::event::{EVENT_BIND, EVENT_INVALIDATE};
 use berth_abi::rows::{HALF_RECEIVES, recv, send};
 use berth_abi::status::*;
 use berth_protocol::memory::keys::{Binding, Keys, READ, WRITE};
 use berth_protocol::model::{Rng, User, World};
-use common::{ASID, TX, commands, end_of, pair};
+use common::{ASID, RX, TX, commands, end_of, pair};
 
 /// Keys of the model's card.
 const KEYS: usize = 256;
@@ -224,12 +224,49 @@ fn qp_4_an_element_that_cannot_be_ends_its_connection_and_changes_nothing() {
     }
 }
 
-/// A QP that has begun anew has no BIND that waits.
+/// Of its QP's domain and address space, and bound by an element; else the connection is to end, and nothing changes.
 #[test]
-fn qp_4_an_event_of_an_element_that_waits_no_more_is_nothing() {
+fn qp_4_firmware_ends_the_key_of_a_send_with_invalidate_if_a_peer_may() {
+    let good = Binding { va: 0x1000, len: 8, rights: READ, one_shot: false, region: 0 };
+    for n in 0..5 {
+        let (mut w, mut rng) = (World::new(2, 87), Rng(87));
+        let [a, b] = [(0, 16), (1, 17)].map(|(node, qpn)| w.create_qp(node, qpn, ASID, |qp| qp.domain = 7));
+        w.connect(&a, &b, 7);
+        let other = w.create_qp(0, 18, OTHER, |qp| qp.domain = 7);
+        let another = w.create_qp(0, 19, ASID, |qp| qp.domain = 8);
+        let (owner, asid, domain) = match n {
+            2 => (&other, OTHER, 7),
+            3 => (&another, ASID, 8),
+            _ => (&a, ASID, 7),
+        };
+        let (_, key) = register(&mut w, KeyRegister { domain, ..want(asid, 1, &mut rng) });
+        if n < 2 {
+            bind_element(&mut w, owner, key, good);
+        }
+        let before = table(&w, key);
+        w.nodes[0].hw.fast.reads.insert((RX, a.qpn, recv::INVALIDATE), recv::Invalidate { waits: 1 }.word());
+        let named = if n == 1 { key ^ 1 } else { key };
+        w.fast_event(0, EVENT_INVALIDATE, a.qpn, named);
+        w.run(3000);
+        let done = n == 0;
+        let command = if done { recv::CMD_INVALIDATED } else { recv::CMD_NOT_INVALIDATED };
+        assert_eq!(commands(&w, &a, RX).last(), Some(&command), "{n}");
+        assert_eq!((w.counter(0, F_INVALIDATES), w.counter(0, F_INVALIDATES_REFUSED)), (done.into(), (!done).into()));
+        assert_eq!(w.counter(0, F_FAST_EVENTS), 0);
+        let scope = recv::KeyScope::from_word(table(&w, key)[1]);
+        assert_eq!((scope.live, scope.bound), (1, u32::from(!done)), "{n}");
+        assert!(done || table(&w, key) == before, "{n}");
+    }
+}
+
+/// A QP that has begun anew has nothing that waits.
+#[test]
+fn qp_4_an_event_of_what_waits_no_more_is_nothing() {
     let (mut w, a, _) = pair(86);
-    w.fast_event(0, EVENT_BIND, a.qpn, 0);
-    w.fast_event(0, EVENT_BIND, 99, 0);
+    for event in [EVENT_BIND, EVENT_INVALIDATE] {
+        w.fast_event(0, event, a.qpn, 0);
+        w.fast_event(0, event, 99, 0);
+    }
     w.run(3000);
-    assert_eq!(commands(&w, &a, TX), [send::CMD_START]);
+    assert_eq!([commands(&w, &a, TX), commands(&w, &a, RX)], [[send::CMD_START], [recv::CMD_START]]);
 }

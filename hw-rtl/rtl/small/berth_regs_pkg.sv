@@ -278,6 +278,8 @@ package berth_regs_pkg;
     localparam logic [31:0] F_MEMORY_WAITS           = 32'h00000018; // Times that a connection had to wait for memory of its peer (PC-4)
     localparam logic [31:0] F_BINDS                  = 32'h00000019; // BINDs of send queues (QP-4)
     localparam logic [31:0] F_BINDS_REFUSED          = 32'h0000001a; // BINDs refused, which ended their connections
+    localparam logic [31:0] F_INVALIDATES            = 32'h0000001b; // Keys that peers have invalidated by SENDs (QP-4)
+    localparam logic [31:0] F_INVALIDATES_REFUSED    = 32'h0000001c; // Keys that they may not invalidate, which ended their connections
 
     // Driver counters
     localparam logic [31:0] D_PINNED                 = 32'h00000000; // Gauge: bytes pinned now (pinned pages x page size, each page once per address space)
@@ -496,6 +498,7 @@ package berth_regs_pkg;
     localparam logic [31:0] SEND_IMMEDIATE           = 32'h00000004; // Flag of a send's element: an immediate stands in front of the rest
     localparam logic [31:0] SEND_FENCE               = 32'h00000008; // Flag of a send's element: READs before it are complete before it begins
     localparam logic [31:0] SEND_UNSIGNALLED         = 32'h00000010; // Flag of a send's element: no completion if it succeeds
+    localparam logic [31:0] SEND_INVALIDATE          = 32'h00000020; // Flag of a send's element: a key that the peer is to invalidate stands where the immediate does
     localparam logic [31:0] MAX_INLINE               = 32'h00000040; // Most bytes of data in an element
     localparam logic [31:0] SLOT_INLINE              = 32'h00000028; // Most bytes of data in an element that a doorbell brings
     localparam logic [31:0] MAX_SGE                  = 32'h00000007; // Ranges of a queue element

@@ -679,6 +679,7 @@ fn any_packets(rig: &mut Rig, rng: &mut Rng) {
             _ => len = any(rng, &[0, 1, 255, 256, 257, 300]),
         }
         let imm = (position.ends() && rng.chance(0.5)).then(|| rng.draw() as u32);
+        let (imm, invalidate) = if rng.chance(0.2) { (None, imm) } else { (imm, None) };
         let placement = placed.then_some(Placement { credit, index });
         let (ack_request, solicited) = (rng.chance(0.2), rng.chance(0.2));
         let p = RequestPacket {
@@ -687,6 +688,7 @@ fn any_packets(rig: &mut Rig, rng: &mut Rng) {
             position,
             placement,
             imm,
+            invalidate,
             ack_request,
             solicited,
             ..RequestPacket::default()
@@ -731,6 +733,7 @@ fn check_any_packets(kinds: &[u64]) {
                     ..World::default()
                 };
                 let mut rig = Rig::new(world, draw.draw());
+                rig.refuses = draw.below(4);
                 any_packets(&mut rig, &mut draw);
                 verdicts.iter_mut().zip(rig.verdicts).for_each(|(sum, n)| *sum += n);
             }
@@ -772,6 +775,142 @@ fn a_frame_without_payload_that_closes_a_hole_is_given_back_once() {
 fn message(rig: &Rig, first: u32, n: u32, ack_request: bool) -> Vec<u8> {
     let p = RequestPacket { ack_request, ..packet(first.wrapping_add(n) & 0xff_ffff, 64, n as u8, 0, Position::Only) };
     rig.frame(0, &p, &[n as u8; 64])
+}
+
+/// Firmware is told of the key of a SEND with invalidate to QP 0, and says nothing yet.
+fn told_to_end(rig: &mut Rig) -> u32 {
+    rig.until(20_000, "the event", |rig| !rig.invalidations.is_empty());
+    let (due, q, key) = &mut rig.invalidations[0];
+    *due = u64::MAX;
+    assert_eq!(*q, rig.qps[0].q);
+    *key
+}
+
+/// A SEND with invalidate to QP 0, ahead of which one message is complete and behind which others are in place, waits for
+/// firmware; QP 1 does not. Its key.
+fn with_one_that_waits(world: World, refuses: u64) -> (Rig, u32) {
+    let world = World { qps: 2, message_mode: true, invalidates: 0, warm: 100, ..world };
+    let mut rig = Rig::new(world, 25);
+    rig.refuses = refuses;
+    for i in 0..2 {
+        let q = rig.qps[i].q;
+        (0..5).for_each(|n| rig.post(i, &[(buffer(q, n, 1), 2000)]));
+        rig.ring(i);
+    }
+    rig.until(20_000, "credits", |rig| (0..2).all(|i| rig.usable(i) == 5));
+    for n in 0..4 {
+        rig.world.invalidates = if n == 1 { 100 } else { 0 };
+        rig.send(0, 1500, false);
+    }
+    rig.world.invalidates = 0;
+    let key = told_to_end(&mut rig);
+    (0..5).for_each(|_| rig.send(1, 1500, false));
+    rig.until(50_000, "the other one's end", |rig| rig.open(1) == 0);
+    let until = rig.now() + 3000;
+    rig.until(3001, "some time", |rig| rig.now() >= until);
+    assert_eq!((rig.open(0), rig.broken(0)), (4, None));
+    assert_eq!(rig.read(0, recv::INVALIDATE), recv::Invalidate { waits: 1 }.word());
+    assert_eq!(rig.read(1, recv::INVALIDATE), 0);
+    (rig, key)
+}
+
+#[test]
+fn qp_4_a_send_with_invalidate_completes_when_firmware_has_ended_the_key() {
+    for width in widths() {
+        for log2_mtu in [8, 12] {
+            let (mut rig, _) = with_one_that_waits(World { width, log2_mtu, ..World::default() }, 0);
+            rig.invalidations[0].0 = 0;
+            rig.until(5000, "completions", |rig| rig.open(0) == 1 && rig.qps[0].requester.pending() == 0);
+            assert_eq!(rig.read(0, recv::INVALIDATE), 0);
+            // It is over: what is said once more says nothing.
+            rig.command(0, recv::CMD_INVALIDATED);
+            rig.command(0, recv::CMD_NOT_INVALIDATED);
+            rig.send(0, 1500, false);
+            rig.until(5000, "the last one", |rig| rig.open(0) == 0 && rig.qps[0].requester.pending() == 0);
+            rig.rests();
+            assert_eq!(rig.broken(0), None);
+        }
+    }
+}
+
+/// Behind a hole, and doubled before, while and after it waits: firmware is told once, in its turn.
+#[test]
+fn qp_4_a_send_with_invalidate_that_comes_early_or_twice_ends_its_key_once() {
+    for width in widths() {
+        let (mut rig, first) = with_credits(World { width, ..World::default() }, 27, 4);
+        let keys = [Some(0x77), None, Some(0x78), None];
+        let come = |rig: &mut Rig, numbers: &[usize], clocks: u64| {
+            for &n in numbers {
+                let p = packet((first + n as u32) & 0xff_ffff, 64, n as u8, 0, Position::Only);
+                let frame = rig.frame(0, &RequestPacket { invalidate: keys[n], ..p }, &[n as u8; 64]);
+                rig.inject(frame, 0);
+            }
+            let until = rig.now() + clocks;
+            rig.until(clocks + 1, "some time", |rig| rig.now() >= until);
+        };
+        come(&mut rig, &[2, 1, 2], 500);
+        assert_eq!((rig.invalidations.len(), rig.cqe_count), (0, 0));
+        come(&mut rig, &[0, 0], 0);
+        for (key, complete) in [(0x77, 0), (0x78, 2)] {
+            assert_eq!(told_to_end(&mut rig), key);
+            come(&mut rig, &[], 100);
+            let acknowledged = rig.replies.len();
+            come(&mut rig, &[0, 1, 2, 0], 500);
+            assert_eq!((rig.invalidations.len(), rig.cqe_count, rig.replies.len()), (1, complete, acknowledged));
+            rig.invalidations[0].0 = 0;
+            rig.until(500, "the answer", |rig| rig.invalidations.is_empty());
+        }
+        rig.until(500, "its completion", |rig| rig.cqe_count == 3);
+        come(&mut rig, &[0, 2, 3], 500);
+        assert_eq!((rig.invalidations.len(), rig.cqe_count), (0, 4));
+        rig.rests();
+    }
+}
+
+/// The peer hears "remote access error", and the row says which key it is.
+#[test]
+fn qp_4_a_key_that_the_peer_may_not_end_breaks_the_connection() {
+    for width in widths() {
+        let (mut rig, key) = with_one_that_waits(World { width, ..World::default() }, 100);
+        rig.invalidations[0].0 = 0;
+        rig.until(20_000, "the event", |rig| rig.broken(0) == Some(8));
+        rig.until(20_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
+        rig.rests();
+        let access = recv::Access::from_word(rig.read(0, recv::ACCESS));
+        assert_eq!((access.known, access.right, rig.read(0, recv::ACCESS_KEY)), (1, 0, key));
+        let refused = Syndrome::Nak(NakCode::RemoteAccess);
+        let said =
+            |reply: &ResponsePacket| matches!(reply.body, ResponseBody::Ack { syndrome, .. } if syndrome == refused);
+        assert!(rig.replies.last().is_some_and(said));
+        assert_eq!((rig.open(0), rig.read(0, recv::INVALIDATE)), (4, 0));
+        rig.command(0, recv::CMD_INVALIDATED);
+        rig.rests();
+        assert_eq!(rig.open(0), 4);
+    }
+}
+
+/// Its receive, too, completes as the end says; firmware may be late, and the QP begins anew.
+#[test]
+fn qp_4_a_qp_may_end_while_a_send_with_invalidate_waits() {
+    for width in widths() {
+        let (mut rig, _) = with_one_that_waits(World { width, ..World::default() }, 0);
+        rig.end(0, WC_FLUSHED);
+        rig.until(60_000, "all completions", |rig| rig.open(0) == 0);
+        rig.command(0, recv::CMD_INVALIDATED);
+        rig.invalidations.clear();
+        wind_up(&mut rig, 0);
+        rig.quiet(0);
+        rig.until(200, "the last release", |rig| rig.held() == 0);
+        rig.restart(0);
+        rig.command(0, recv::CMD_INVALIDATED);
+        assert_eq!(rig.read(0, recv::INVALIDATE), 0);
+        let q = rig.qps[0].q;
+        (0..5).for_each(|n| rig.post(0, &[(buffer(q, n, 1), 2000)]));
+        rig.ring(0);
+        rig.until(20_000, "credits", |rig| rig.usable(0) == 5);
+        (0..5).for_each(|_| rig.send(0, 1500, false));
+        rig.until(50_000, "the end", |rig| rig.open(0) == 0 && rig.qps[0].requester.pending() == 0);
+    }
 }
 
 /// A QP with so many credits of 64 bytes, to which the test sends by itself; and its first PSN.

@@ -11,7 +11,7 @@ use berth_abi::cpu::{LIST_BAD, LIST_EARLY};
 use berth_abi::rows::event::MEMORY_AGAIN;
 use berth_abi::rows::{LAYOUT_NUMBER, LAYOUT_TAG, send};
 use berth_abi::status::{WC_BAD_WQE, WC_BIND, WC_FLUSHED, WC_OK, WC_REMOTE_ERROR, WC_TOO_LONG};
-use berth_abi::wqe::{SEND_IMMEDIATE, SEND_INLINE, SEND_PUSH};
+use berth_abi::wqe::{SEND_IMMEDIATE, SEND_INLINE, SEND_INVALIDATE, SEND_PUSH};
 use berth_random::{Rng, cases, mix, seed};
 use tx::peer::psn_of;
 use tx::{Bench, Bind, DENIED, Element, Settings, Setup, random_element, widths};
@@ -156,6 +156,17 @@ fn decision_9_a_message_longer_than_its_credit_fails_and_the_next_one_takes_the_
 /// By the queue and with the doorbell, as long as that holds it; also in packets that go again.
 #[test]
 fn qp_3_an_immediate_goes_with_the_last_packet_of_a_message() {
+    goes_with_the_last_packet(|element, word| Element { immediate: Some(word), ..element });
+}
+
+/// Likewise.
+#[test]
+fn qp_4_a_key_to_invalidate_goes_with_the_last_packet_of_a_message() {
+    goes_with_the_last_packet(|element, word| Element { invalidate: Some(word), ..element });
+}
+
+/// In front of every other message `with` puts something.
+fn goes_with_the_last_packet(with: impl Fn(Element, u32) -> Element) {
     let list = |n: u64| (0..n).map(|i| (0x5_0000 + 0x1000 * i, 700)).collect::<Vec<_>>();
     let kinds = [
         Element::plain(0x1000, 3000),
@@ -175,7 +186,7 @@ fn qp_3_an_immediate_goes_with_the_last_packet_of_a_message() {
                 bench.connect(5, Settings { message: true, selective, timeout: 300, ..Settings::default() });
                 bench.credits(5, &[8192; 18]);
                 for (element, n) in kinds.iter().zip(0..) {
-                    let element = Element { immediate: Some(0x8000_0001 + n), ..element.clone() };
+                    let element = with(element.clone(), 0x8000_0001 + n);
                     bench.post(5, &[element], doorbell);
                     bench.run(50);
                     bench.post(5, &[kinds[n as usize].clone()], doorbell);
@@ -248,6 +259,7 @@ fn qp_3_a_write_waits_until_those_that_it_overlaps_are_acknowledged() {
 fn qp_3_what_stands_in_front_of_the_data_is_checked() {
     let plain = || Element::plain(0x1000, 10);
     let immediate = || Element { immediate: Some(7), ..plain() };
+    let invalidate = || Element { invalidate: Some(7), ..plain() };
     let write = || Element { remote: Some((1, 2)), ..plain() };
     let (stream, message) = (Settings::default(), Settings { message: true, ..Settings::default() });
     let read = || Element { source: Some((1, 2)), ..plain() };
@@ -265,7 +277,14 @@ fn qp_3_what_stands_in_front_of_the_data_is_checked() {
         (&message, write(), (3, 1 << 32)),
         (&message, immediate(), (3, 1)),
         (&message, immediate(), (2, 1 << 63)),
-        (&message, write(), (0, 1 << 13)),
+        (&stream, invalidate(), (0, 0)),
+        (&message, invalidate(), (3, 1)),
+        (&message, invalidate(), (2, 1 << 63)),
+        (&message, invalidate(), (0, u64::from(SEND_IMMEDIATE) << 8)),
+        (&message, write(), (0, u64::from(SEND_INVALIDATE) << 8)),
+        (&message, read(), (0, u64::from(SEND_INVALIDATE) << 8)),
+        (&stream, nop(), (0, u64::from(SEND_INVALIDATE) << 8)),
+        (&message, write(), (0, 1 << 14)),
         (&message, write(), (0, 6 << 16)),
         (&stream, read(), (0, 0)),
         (&alone, read(), (0, 0)),

@@ -144,6 +144,7 @@ fn receiving() {
             selective,
             foreign: !selective && rng.chance(0.4),
             message_mode: rng.chance(0.3),
+            invalidates: if rng.chance(0.5) { 30 } else { 0 },
             max_list: rng.between(1, 64) as u32,
             trigger: (rng.below(4) as u32, rng.below(20) as u32),
             few: if rng.chance(0.3) { rng.below(20) as u32 } else { 0 },

@@ -184,6 +184,10 @@ table! {
     F_BINDS = 25;
     /// BINDs refused, which ended their connections.
     F_BINDS_REFUSED = 26;
+    /// Keys that peers have invalidated by SENDs (QP-4).
+    F_INVALIDATES = 27;
+    /// Keys that they may not invalidate, which ended their connections.
+    F_INVALIDATES_REFUSED = 28;
     }
 }
 /// Firmware counters.

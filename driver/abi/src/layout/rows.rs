@@ -320,8 +320,13 @@ pub mod recv {
         Access {
             /// There is one; else these words say nothing.
             known: 7 7,
-            /// `RIGHT_*` that it needs.
+            /// `RIGHT_*` that it needs; 0: a SEND was to invalidate the key.
             right: 2 0,
+        }
+        /// A SEND with invalidate.
+        Invalidate {
+            /// One waits for `CMD_INVALIDATED`.
+            waits: 0 0,
         }
         /// What is open.
         Counts {
@@ -391,6 +396,8 @@ pub mod recv {
             COUNTS = 36: Counts;
             /// Read: when a good frame last came, in units of `ROW_CLOCK`.
             HEARD = 37;
+            /// Read: whether a SEND with invalidate waits (QP-4).
+            INVALIDATE = 38: Invalidate;
             /// Read: the access of the peer for which the connection was broken, by `FAULT_ACCESS` or `FAULT_PAGE`.
             ACCESS = 40: Access;
             /// Read: its key.
@@ -427,6 +434,10 @@ pub mod recv {
         CMD_KEY_STORE = 10;
         /// The key in that place is staged.
         CMD_KEY_LOAD = 11;
+        /// The key of the SEND with invalidate that waits is dead: its receive completes, and what is behind it goes on.
+        CMD_INVALIDATED = 12;
+        /// The key, which is in `KEY`, is none that the peer may invalidate, which breaks the connection by `FAULT_ACCESS`.
+        CMD_NOT_INVALIDATED = 13;
         }
     }
 
@@ -491,6 +502,10 @@ pub mod recv {
         STEP_QUIET = 10;
         /// No receive is asked for until `STEP_SQUEEZE`.
         STEP_REST = 11;
+        /// The key of a SEND with invalidate is dead.
+        STEP_INVALIDATED = 12;
+        /// It is none that the peer may invalidate.
+        STEP_NOT_INVALIDATED = 13;
         }
     }
 }
@@ -543,6 +558,8 @@ pub mod event {
         EVENT_RECEIVE_INDEX = 0x43;
         /// Memory that the peer was told to wait for (PC-4) can be had now, or it is known that it never can: the peer is to try again. Argument: PSN of the first packet of an operation that waits in bits 23:0, the host's status in bits 31:24.
         EVENT_TARGET = 0x44;
+        /// A SEND with invalidate has its turn (QP-4): it and what is behind it wait for `CMD_INVALIDATED`. Argument: the key.
+        EVENT_INVALIDATE = 0x45;
         }
     }
 

@@ -45,6 +45,10 @@ pub const SEND_IMMEDIATE: u8 = 4;
 pub const SEND_FENCE: u8 = 8;
 /// Send flag: the element has no completion if it succeeds; a completion behind it says so.
 pub const SEND_UNSIGNALLED: u8 = 16;
+/// Send flag: with the last packet travels a key of the peer's, which is dead when the receive completes, and named by its
+/// completion (SEND with invalidate; `OP_SEND` in message mode, without `SEND_IMMEDIATE`). It stands where the immediate
+/// does, as `Wqe::with_invalidate` puts it.
+pub const SEND_INVALIDATE: u8 = 32;
 /// Most bytes of data in an element.
 pub const MAX_INLINE: usize = 64;
 /// Most of them in an element that a doorbell brings: as many as fit its slot beside the header and the commit word.
@@ -73,17 +77,18 @@ pub struct Wqe {
     pub opcode: u8,
     /// `SEND_*`; 0 for receives. Unknown flags are refused.
     pub flags: u8,
-    /// SGEs in use, 0 to `MAX_SGE`; one less with `SEND_IMMEDIATE`, `OP_WRITE` or `OP_READ`. Of a BIND what it gives, as a
-    /// `send::Bind`.
+    /// SGEs in use, 0 to `MAX_SGE`; one less with `SEND_IMMEDIATE`, `SEND_INVALIDATE`, `OP_WRITE` or `OP_READ`. Of a BIND
+    /// what it gives, as a `send::Bind`.
     pub num_sge: u16,
     /// Sum of the SGE lengths; must match. With `SEND_INLINE` the bytes of data. Of a DELAY its time, of a BIND the lower
     /// half of the number of bytes.
     pub length: u32,
     /// The caller's own, returned in the completion.
     pub wr_id: u64,
-    /// Gather or scatter list; with `SEND_INLINE` the data from its first byte on. With `SEND_IMMEDIATE`, `OP_WRITE` or `OP_READ`
-    /// all of that is one place further back, and the first place has the remote address in `va`, the key in `len` and the
-    /// immediate in `reserved`, each 0 if there is none. Of a BIND the first place alone is used.
+    /// Gather or scatter list; with `SEND_INLINE` the data from its first byte on. With `SEND_IMMEDIATE`,
+    /// `SEND_INVALIDATE`, `OP_WRITE` or `OP_READ` all of that is one place further back, and the first place has the remote
+    /// address in `va`, the key in `len` and the immediate, or key to invalidate, in `reserved`, each 0 if there is none. Of a
+    /// BIND the first place alone is used.
     pub sge: [Sge; MAX_SGE],
 }
 
@@ -113,7 +118,9 @@ impl Wqe {
 
     /// Something stands in front of SGEs and data.
     pub const fn has_line(&self) -> bool {
-        self.flags & SEND_IMMEDIATE != 0 || self.one_sided() || self.opcode == OP_BIND
+        self.flags & (SEND_IMMEDIATE | SEND_INVALIDATE) != 0
+            || self.one_sided()
+            || self.opcode == OP_BIND
     }
 
     /// It names memory of the peer.
@@ -135,12 +142,25 @@ impl Wqe {
 
     /// Adds an immediate, as `SEND_IMMEDIATE` says; `None` if there are `MAX_SGE` SGEs, or one is in it.
     pub fn with_immediate(self, immediate: u32) -> Option<Self> {
-        if self.flags & SEND_IMMEDIATE != 0 {
+        self.with_word(SEND_IMMEDIATE, immediate)
+    }
+
+    /// Adds the key of the peer's that it invalidates, as `SEND_INVALIDATE` says; `None` if there are `MAX_SGE` SGEs, an
+    /// immediate or such a key is in it, or it is no send.
+    pub fn with_invalidate(self, key: u32) -> Option<Self> {
+        if self.opcode != OP_SEND {
+            return None;
+        }
+        self.with_word(SEND_INVALIDATE, key)
+    }
+
+    fn with_word(self, flag: u8, word: u32) -> Option<Self> {
+        if self.flags & (SEND_IMMEDIATE | SEND_INVALIDATE) != 0 {
             return None;
         }
         let mut wqe = self.with_line()?;
-        wqe.sge[0].reserved = immediate;
-        wqe.flags |= SEND_IMMEDIATE;
+        wqe.sge[0].reserved = word;
+        wqe.flags |= flag;
         Some(wqe)
     }
 
@@ -238,7 +258,7 @@ pub struct Cqe {
     /// `CQE_*` flags.
     pub flags: u16,
     /// With `CQE_IMMEDIATE`. Stream mode: bytes that the sender still had to send after this piece (CR-9); 2^32 - 1 means
-    /// "at least that". Message mode: the sender's own immediate.
+    /// "at least that". Message mode: the sender's own immediate. With `CQE_INVALIDATED` the key.
     pub remaining: u32,
     /// Credit number that the piece used (receives); of sends, how many of the queue are complete with this one, modulo
     /// 2^16: those before it that are not signalled have no entry of their own.
@@ -268,5 +288,7 @@ impl Cqe {
 pub const CQE_PUSH: u16 = 1;
 /// `Cqe::flags`: the last packet carried an immediate, which is in `Cqe::remaining`.
 pub const CQE_IMMEDIATE: u16 = 2;
+/// `Cqe::flags`: the last packet invalidated a key, which is in `Cqe::remaining`, and dead.
+pub const CQE_INVALIDATED: u16 = 4;
 /// Mask of the phase bit in `Cqe::phase`, and in word 0 of events.
 pub const PHASE: u32 = 1 << 31;

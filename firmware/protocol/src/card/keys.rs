@@ -150,6 +150,23 @@ impl<const KEYS: usize> Index<KEYS> {
         Verbs::<KEYS>::bind_element(&mut Table { asid, sh, hw }, domain, key, binding)
     }
 
+    /// A peer of a QP of address space `asid` and protection domain `domain` invalidates a key.
+    ///
+    /// # Errors
+    /// [`KeyError`]: nothing has changed.
+    pub(super) fn invalidate<H: Hw>(
+        &mut self,
+        (asid, domain): (u8, u16),
+        key: u32,
+        sh: &mut Shared,
+        hw: &mut H,
+    ) -> Result<(), KeyError> {
+        if !self.is_of(key, asid) {
+            return Err(KeyError::Unknown);
+        }
+        Verbs::<KEYS>::invalidate(&mut Table { asid, sh, hw }, domain, key)
+    }
+
     /// Ends a key.
     pub(super) fn free<H: Hw>(&mut self, want: &KeyFree, sh: &mut Shared, hw: &mut H) -> u32 {
         let &KeyFree { asid, key } = want;

@@ -12,8 +12,8 @@ use crate::memory::keys::Binding;
 use crate::rc::{NOT_YET_TIMER, NakCode, RoundTrip, Syndrome, Tries};
 use crate::wire::headers::{PSN_MASK, psn_sub};
 use berth_abi::counters::{
-    F_ACCESS_REFUSED, F_BAD_INDEX, F_BINDS, F_BINDS_REFUSED, F_FAST_EVENTS, F_MEMORY_WAITS, F_NO_CREDIT, F_RECALLED,
-    F_TIMEOUTS, F_WITHDRAWN,
+    F_ACCESS_REFUSED, F_BAD_INDEX, F_BINDS, F_BINDS_REFUSED, F_FAST_EVENTS, F_INVALIDATES, F_INVALIDATES_REFUSED,
+    F_MEMORY_WAITS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN,
 };
 use berth_abi::cpu::{LIST_OK, LIST_REPEAT};
 use berth_abi::rows::{ROW_CLOCK as UNIT, event::*, recv, send};
@@ -232,12 +232,15 @@ impl Qp {
 
 impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// Event `code` of the fast path for QP `qpn` (`CPU_FAST_EVENT`, `CPU_FAST_ARG`): no packet on a clean wire causes
-    /// one, but for a BIND. All others are counted (`F_FAST_EVENTS`).
+    /// one, but for a BIND and a SEND with invalidate. All others are counted (`F_FAST_EVENTS`).
     #[inline(never)]
     pub fn fast_event<H: Hw>(&mut self, now: u64, code: u32, qpn: u32, arg: u32, hw: &mut H) {
         self.sh.begin(Self::FAST_EVENT_STEPS);
         if code == EVENT_BIND {
             return self.fast_bind(now, qpn, hw);
+        }
+        if code == EVENT_INVALIDATE {
+            return self.fast_invalidate(qpn, arg, hw);
         }
         hw.count(F_FAST_EVENTS, 1);
         if let Some((qp, sh)) = self.qp(qpn)
@@ -245,6 +248,31 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             && qp.state == CONNECTED
         {
             qp.fast_event(now, code, arg, sh, hw);
+        }
+    }
+
+    /// A SEND with invalidate to QP `qpn` has its turn (QP-4): its receive completes when the key is dead, and what it has
+    /// let in is over.
+    #[inline(never)]
+    fn fast_invalidate<H: Hw>(&mut self, qpn: u32, key: u32, hw: &mut H) {
+        let qp = Self::index(qpn).and_then(|i| self.qps.get_mut(i));
+        let Some(qp) = qp.filter(|qp| qp.fast.on && qp.state == CONNECTED) else {
+            return;
+        };
+        if recv::Invalidate::from_word(qp.fast_receives(recv::INVALIDATE, hw)).waits == 0 {
+            // The QP has begun anew since, or broken.
+            return;
+        }
+        match self.keys.invalidate((qp.asid, qp.domain), key, &mut self.sh, hw) {
+            Ok(()) => {
+                hw.count(F_INVALIDATES, 1);
+                qp.fast_receive(recv::COMMAND, recv::CMD_INVALIDATED, hw);
+            }
+            Err(_) => {
+                hw.count(F_INVALIDATES_REFUSED, 1);
+                qp.fast_receive(recv::KEY, key, hw);
+                qp.fast_receive(recv::COMMAND, recv::CMD_NOT_INVALIDATED, hw);
+            }
         }
     }
 

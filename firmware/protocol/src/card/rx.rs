@@ -6,8 +6,8 @@ use super::control::Peer;
 use super::hw::{Hw, Log};
 use super::qp::CONNECTED;
 use crate::wire::headers::{
-    BTH_ACKNOWLEDGE, BTH_SELECTIVE_ACKNOWLEDGE, BTH_SEND_FIRST, BTH_SEND_ONLY, BTH_SEND_ONLY_IMM, BTH_UD_SEND_ONLY,
-    HEADER_WORDS, arp, parse,
+    BTH_ACKNOWLEDGE, BTH_SELECTIVE_ACKNOWLEDGE, BTH_SEND_FIRST, BTH_SEND_LAST_INVALIDATE, BTH_SEND_ONLY,
+    BTH_SEND_ONLY_IMM, BTH_SEND_ONLY_INVALIDATE, BTH_UD_SEND_ONLY, HEADER_WORDS, arp, parse,
 };
 use berth_abi::card::{CONTROL_QPN, RX_SLOTS};
 use berth_abi::counters::{F_ADDRESS_CONFLICTS, F_BAD_HEADER, F_BAD_OPCODE, F_FOREIGN, F_NOT_FOR_US, F_UNKNOWN_QP};
@@ -71,7 +71,11 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             None => F_UNKNOWN_QP,
             Some(qp) if self.peers.get((qp.peer as usize).wrapping_sub(1)).filter(from).is_none() => F_NOT_FOR_US,
             Some(_) => match packet.opcode {
-                BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM | BTH_ACKNOWLEDGE | BTH_SELECTIVE_ACKNOWLEDGE => F_BAD_HEADER,
+                BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM
+                | BTH_SEND_LAST_INVALIDATE
+                | BTH_SEND_ONLY_INVALIDATE
+                | BTH_ACKNOWLEDGE
+                | BTH_SELECTIVE_ACKNOWLEDGE => F_BAD_HEADER,
                 _ => F_BAD_OPCODE,
             },
         };

@@ -75,7 +75,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     pub const RX_STEPS: u32 = max(Self::RX_CONTROL, max(RX_LIST, Self::RENAMED));
     /// Steps of [`Card::tx_done`].
     pub const TX_DONE_STEPS: u32 = 0;
-    /// Steps of [`Card::fast_event`]: a BIND.
+    /// Steps of [`Card::fast_event`]: a BIND, or a SEND with invalidate.
     pub const FAST_EVENT_STEPS: u32 = KEY;
     /// Steps of [`Card::timer`]: deadlines of all QPs, peers and requests, of which a peer's may have QPs that ask or
     /// end; the next deadline.

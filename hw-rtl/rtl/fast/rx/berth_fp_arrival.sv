@@ -16,6 +16,9 @@
 // from the register instead of the RAM. Only where a hole closes the engine goes on for one packet after the other
 // behind it, two clocks each.
 //
+// Where the turn of a SEND with invalidate has come, the QP waits: firmware ends the key and says so, and only then the receive
+// completes, and what is behind it. Packets are taken meanwhile, and nothing is acknowledged, as one acknowledgement then does.
+//
 // A QP that has ended takes nothing; when the last of its payloads is in place, or could not be written, its completions
 // are closed by a mark.
 //
@@ -41,6 +44,7 @@ module berth_fp_arrival #(
     input  berth_card_pkg::arrival_step_t cmd,
     output logic                       st_writing,     // payloads are being written
     output logic                       st_out,         // credits are announced and not complete
+    output logic                       st_waits,       // a SEND with invalidate waits
     // The builder: credits announced so far.
     input  logic                       ann_we,
     input  logic [QW-1:0]              ann_q,
@@ -117,6 +121,10 @@ module berth_fp_arrival #(
     output logic [ 3:0]                broken_fault,
     output logic                       broken_named,     // by the access that `broken_access` is
     output berth_card_pkg::peer_access_t broken_access,
+    // Likewise: a SEND with invalidate of this key waits.
+    output logic                       invalidate_valid,
+    output logic [QW-1:0]              invalidate_q,
+    output logic [31:0]                invalidate_key,
     // Pulses for the counters.
     output logic                       ev_taken,
     output logic                       ev_duplicate,
@@ -163,10 +171,11 @@ module berth_fp_arrival #(
     logic [LR+1:0] reads;       // those that are not answered ...
     logic [LR+1:0] agains;      // ... and those that are answered again
     logic         of_again;     // the refusal is of one of these: of PSN `skipped`
+    logic         waits;        // the oldest packet is the end of a SEND with invalidate, and firmware knows
   } row_t;
   // The record that is kept of a packet until its turn has come.
   typedef struct packed {
-    logic        begins, ends, has_imm, solicited, ack, write, one_shot;
+    logic        begins, ends, has_imm, invalidate, solicited, ack, write, one_shot;
     logic [31:0] key;
     logic [31:0] imm;
     logic [7:0]  credit;
@@ -322,6 +331,8 @@ module berth_fp_arrival #(
   logic [WB:0] count, count_q;  // packets of them, at most one more than the window has
   logic [W-1:0] span, span_q;   // their places
   logic one_shot_q;
+  logic want_invalidate;
+  logic dead_q;       // the key of the record that is drained next is dead
   logic begins, ends, uses, next_in_order;     // of the packet; `uses`: a receive at its end
   logic [37:0] behind;                         // its last byte, in its message
   logic [23:0] index, mtu;
@@ -342,6 +353,7 @@ module berth_fp_arrival #(
     want_free   = 1'b0;
     want_afr    = 1'b0;
     want_close  = 1'b0;
+    want_invalidate = 1'b0;
     more_follow = 1'b0;
     more_drain  = 1'b0;
     follows     = 1'b0;
@@ -375,7 +387,7 @@ module berth_fp_arrival #(
                               || (p_q.len == '0 && p_q.whole != '0) || (p_q.has_imm && !ends)
                   : (p_q.ends ? 24'(p_q.len) > mtu : 24'(p_q.len) != mtu) || (p_q.len == '0 && !(p_q.begins && p_q.ends))
                   || p_q.begins != (index == '0) || (!r_q.selective && !p_q.begins && !r_q.begun);
-    rec_new     = {begins, ends, p_q.has_imm, p_q.solicited, p_q.ack, p_q.write, p_q.one_shot, p_q.key, p_q.imm, number_q,
+    rec_new     = {begins, ends, p_q.has_imm, p_q.invalidate, p_q.solicited, p_q.ack, p_q.write, p_q.one_shot, p_q.key, p_q.imm, number_q,
                    index, p_q.len};
     // Messages are whole; pieces use credits in order.
     next_in_order = begins != r_q.begun && index == (r_q.begun ? r_q.index : 24'd0) && (begins || r_q.write == p_q.write)
@@ -515,7 +527,7 @@ module berth_fp_arrival #(
               f.refusal = NONE;
               f.unacked = '0;
               f.ack_due = r_q.ack_due && r_q.selective;
-            end else if (!r_q.broken && (r_q.ack_due || r_q.unacked >= r_q.ack_every)) begin
+            end else if (!r_q.broken && !r_q.waits && (r_q.ack_due || r_q.unacked >= r_q.ack_every)) begin
               want_afr  = 1'b1;
               f.ack_due = 1'b0;
               f.unacked = '0;
@@ -538,6 +550,12 @@ module berth_fp_arrival #(
               {f.broken, f.ended, f.closed} = 3'b110;
               {f.refusal, f.ack_due} = {NONE, 1'b0};
               f.unacked = '0;
+            end else if (cmd_op_q == berth_row_pkg::STEP_INVALIDATED && r_q.waits && !r_q.broken) begin
+              f.waits    = 1'b0;
+              more_drain = r_q.in_place[0] && r_q.fol != '0;
+            end else if (cmd_op_q == berth_row_pkg::STEP_NOT_INVALIDATED && r_q.waits && !r_q.broken) begin
+              fault = berth_row_pkg::FAULT_ACCESS;
+              {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_ACCESS};
             end
           end
         endcase
@@ -564,13 +582,17 @@ module berth_fp_arrival #(
         // All packets that are in order have been followed; now this packet itself.
         want_place = verdict_q == V_PLACE;
         want_free  = verdict_q != V_PLACE;
-        more_drain = r_q.in_place[0] && r_q.fol != '0;
+        more_drain = r_q.in_place[0] && r_q.fol != '0 && !r_q.waits;
       end
       default: ;
     endcase
     if (want_place) f.writing = r_q.writing + (WB+1)'(1);
     // The oldest packet's turn has come.
-    if ((state_q == DECIDE && op_q == OP_PLACED && more_drain) || state_q == DRAIN) begin
+    if (((state_q == DECIDE && op_q == OP_PLACED && more_drain) || state_q == DRAIN) && d.invalidate && !dead_q) begin
+      f.waits         = 1'b1;
+      want_invalidate = 1'b1;
+      more_drain      = 1'b0;
+    end else if ((state_q == DECIDE && op_q == OP_PLACED && more_drain) || state_q == DRAIN) begin
       f.placed   = r_q.placed + 24'd1;
       f.fol      = r_q.fol - (WB+1)'(1);
       f.seen     = f.seen >> 1;
@@ -633,7 +655,7 @@ module berth_fp_arrival #(
   assign read.log2_mtu = r_q.log2_mtu;
   assign way_we        = row_we;
   // A question may be of a QP that never was.
-  assign way_due       = op_q != OP_CMD && (f.reads != '0 || f.agains != '0);
+  assign way_due       = (op_q != OP_CMD || cmd_op_q == berth_row_pkg::STEP_INVALIDATED) && (f.reads != '0 || f.agains != '0);
   assign way_q         = q_q;
   assign way.psn       = f.placed;
   assign way.msn       = f.msn;
@@ -658,6 +680,7 @@ module berth_fp_arrival #(
   assign done.credit    = r_q.complete;
   assign done.len       = len_total;
   assign done.has_imm   = d.has_imm;
+  assign done.invalidated = d.invalidate;
   assign done.imm       = d.imm;
   assign done.solicited = d.solicited;
   assign done.write     = d.write;
@@ -666,10 +689,14 @@ module berth_fp_arrival #(
   assign broken_fault = op_q == OP_PLACED && answered_now_q ? a_q.fault : op_q == OP_PLACED || (state_q == DECIDE && fault == berth_row_pkg::FAULT_NO_CREDIT && live_q) ? NO_FAULT
                       : state_q == FOLLOW ? berth_row_pkg::FAULT_INVALID : fault;
   assign broken_named = op_q != OP_PLACED && (fault == berth_row_pkg::FAULT_ACCESS || fault == berth_row_pkg::FAULT_PAGE);
+  assign broken_access.invalidate = op_q == OP_CMD;
   assign broken_access.read = p_q.read;
-  assign broken_access.key  = p_q.key;
-  assign broken_access.va   = p_q.va;
-  assign broken_access.len  = p_q.whole;
+  assign broken_access.key  = op_q == OP_CMD ? cmd.key : p_q.key;
+  assign broken_access.va   = op_q == OP_CMD ? 64'd0 : p_q.va;
+  assign broken_access.len  = op_q == OP_CMD ? 32'd0 : p_q.whole;
+  assign invalidate_valid = want_invalidate && go;
+  assign invalidate_q     = q_q;
+  assign invalidate_key   = d.imm;
   assign r            = f;
 
   always_comb begin
@@ -686,6 +713,7 @@ module berth_fp_arrival #(
   always_ff @(posedge clk) begin
     case (state_q)
       LOCATE: begin
+        dead_q    <= 1'b0;
         claimed_q <= 1'b0;
         extent_q  <= 1'b0;
         one_shot_q <= 1'b0;
@@ -703,7 +731,8 @@ module berth_fp_arrival #(
       end
       DECIDE:
       if (go) begin
-        if (op_q == OP_CMD) {st_writing, st_out} <= {r_q.writing != '0, credits_q != '0};
+        if (op_q == OP_CMD) {st_writing, st_out, st_waits} <= {r_q.writing != '0, credits_q != '0, r_q.waits && !r_q.broken};
+        dead_q    <= op_q == OP_CMD && cmd_op_q == berth_row_pkg::STEP_INVALIDATED;
         state_q   <= IDLE;
         verdict_q <= verdict;
         fault_q   <= fault;
@@ -752,6 +781,7 @@ module berth_fp_arrival #(
       SETTLE, DRAIN:
       if (go) begin
         r_q     <= f;
+        dead_q  <= 1'b0;
         state_q <= more_drain ? DRAIN_READ : IDLE;
       end
       default: state_q <= IDLE;
@@ -780,7 +810,7 @@ module berth_fp_arrival #(
   // A question changes nothing, also of a QP that never was.
   wire asks = op_q == OP_CMD && cmd_op_q == berth_row_pkg::STEP_ASK;
   assign ready_now = finish && !asks && ((f.ended && !f.closed && f.writing == '0) || f.refusal == FATAL || (f.refusal != NONE && f.fol == '0)
-                   || (!f.broken && (f.ack_due || f.unacked >= f.ack_every))) && f.on;
+                   || (!f.broken && !f.waits && (f.ack_due || f.unacked >= f.ack_every))) && f.on;
   assign old_news  = op_q == OP_PACKET && state_q == DECIDE && verdict == V_DUPLICATE;
   // A duplicate says that an acknowledgement may have been lost, and one acknowledgement makes up for all. So the card
   // sends at most one for duplicates in DOUBLES clocks. Otherwise a flood of duplicates would become a flood of
@@ -860,7 +890,9 @@ module berth_fp_arrival #(
   assign ev_out_of_order = packet_over && state_q == DECIDE && fault == berth_row_pkg::FAULT_OUT_OF_ORDER;
   assign ev_dropped      = packet_over && verdict == V_DROP && fault != berth_row_pkg::FAULT_OUT_OF_ORDER;
   assign trace_valid        = finish;
-  assign trace_word         = {answered_now_q && a_q.again, answered_now_q, op_q, verdict, state_q == DECIDE ? fault : fault_q, 16'(q_q), 3'd0, credits_q, err_q,
+  assign trace_word         = {answered_now_q && a_q.again, answered_now_q, op_q, verdict, state_q == DECIDE ? fault : fault_q, 16'(q_q),
+                           1'b0, op_q == OP_CMD && cmd_op_q == berth_row_pkg::STEP_NOT_INVALIDATED,
+                           op_q == OP_CMD && cmd_op_q == berth_row_pkg::STEP_INVALIDATED, credits_q, err_q,
                            psn_q};
 
   wire unused = &{1'b0, ring, d, p_q, a_q};

@@ -65,6 +65,8 @@ module berth_fp_frame_in #(
   localparam logic [7:0] SEND_LAST_IMM = berth_regs_pkg::BTH_SEND_LAST_IMM[7:0];
   localparam logic [7:0] SEND_ONLY = berth_regs_pkg::BTH_SEND_ONLY[7:0];
   localparam logic [7:0] SEND_ONLY_IMM = berth_regs_pkg::BTH_SEND_ONLY_IMM[7:0];
+  localparam logic [7:0] SEND_LAST_INVALIDATE = berth_regs_pkg::BTH_SEND_LAST_INVALIDATE[7:0];
+  localparam logic [7:0] SEND_ONLY_INVALIDATE = berth_regs_pkg::BTH_SEND_ONLY_INVALIDATE[7:0];
   localparam logic [7:0] WRITE_ONLY = berth_regs_pkg::BTH_WRITE_ONLY[7:0];
   localparam logic [7:0] WRITE_ONLY_IMM = berth_regs_pkg::BTH_WRITE_ONLY_IMM[7:0];
   localparam logic [7:0] READ_RESPONSE_FIRST = berth_regs_pkg::BTH_READ_RESPONSE_FIRST[7:0];
@@ -93,14 +95,15 @@ module berth_fp_frame_in #(
   endfunction
 
   // ---- 1: fields that need no row -------------------------------------------------------
-  logic roce, a_list, send, write, read, an_ack, answer;
+  logic roce, a_list, send, invalidate, write, read, an_ack, answer;
   logic [7:0] opcode;
   logic [15:0] ip_len;
   logic [19:0] sum;
   logic [23:0] qpn;
   assign opcode = b8(rf_hdr, AT_BTH);
   assign ip_len = b16(rf_hdr, 16);
-  assign send   = opcode <= SEND_ONLY_IMM;
+  assign invalidate = opcode == SEND_LAST_INVALIDATE || opcode == SEND_ONLY_INVALIDATE;
+  assign send   = opcode <= SEND_ONLY_IMM || invalidate;
   assign write  = opcode == WRITE_ONLY || opcode == WRITE_ONLY_IMM;
   assign read   = opcode == READ_REQUEST;
   assign an_ack = opcode == ACKNOWLEDGE || opcode == SELECTIVE_ACKNOWLEDGE;
@@ -119,7 +122,7 @@ module berth_fp_frame_in #(
         && (qpn < 24'(QPS)) && (!a_list || {b8(rf_hdr, 47), b16(rf_hdr, 48)} == 24'(berth_regs_pkg::CONTROL_QPN));
   end
 
-  logic v1_q, roce_q, send_q, write_q, read_q, ack_q1, answer_q1, list_q1, imm_q, step;
+  logic v1_q, roce_q, send_q, write_q, read_q, ack_q1, answer_q1, list_q1, imm_q, invalidate_q, step;
   logic [QW-1:0] q_q;
   berth_card_pkg::frame_t frame_q;
   logic [8*96-1:0] h_q;
@@ -150,7 +153,8 @@ module berth_fp_frame_in #(
       ack_q1  <= an_ack;
       answer_q1 <= answer;
       list_q1 <= a_list;
-      imm_q   <= opcode == SEND_LAST_IMM || opcode == SEND_ONLY_IMM || opcode == WRITE_ONLY_IMM;
+      imm_q   <= opcode == SEND_LAST_IMM || opcode == SEND_ONLY_IMM || opcode == WRITE_ONLY_IMM || invalidate;
+      invalidate_q <= invalidate;
       q_q     <= qpn[QW-1:0];
       frame_q <= rf;
       h_q     <= rf_hdr;
@@ -192,7 +196,7 @@ module berth_fp_frame_in #(
            && {b8(h_q, AT_EXT + 5), b16(h_q, AT_EXT + 6)} == 24'(berth_regs_pkg::CONTROL_QPN);
   end
 
-  assign begins    = op == SEND_FIRST || op == SEND_ONLY || op == SEND_ONLY_IMM || read_q;
+  assign begins    = op == SEND_FIRST || op == SEND_ONLY || op == SEND_ONLY_IMM || op == SEND_ONLY_INVALIDATE || read_q;
   assign ends      = op != SEND_FIRST && op != SEND_MIDDLE;
   assign imm       = write_q ? b32(h_q, AT_EXT + RETH_BYTES) : b32(h_q, AT_EXT);
   assign placement = write_q ? (imm_q ? b32(h_q, AT_EXT + RETH_BYTES + 4) : b32(h_q, AT_EXT + RETH_BYTES))
@@ -204,7 +208,8 @@ module berth_fp_frame_in #(
   assign item.psn       = {b8(h_q, 51), b16(h_q, 52)};
   assign item.begins    = begins;
   assign item.ends      = ends;
-  assign item.has_imm   = imm_q;
+  assign item.has_imm   = imm_q && !invalidate_q;
+  assign item.invalidate = invalidate_q;
   assign item.solicited = h_q[8*(AT_BTH+1)+7];
   assign item.ack       = h_q[8*50+7];
   assign item.imm       = imm;

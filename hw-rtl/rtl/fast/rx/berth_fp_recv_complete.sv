@@ -237,7 +237,7 @@ module berth_fp_recv_complete #(
           if (local_q)
             fcq.words <= {64'd0, 16'd0, OP_RECV, l_q.status, 32'(q_q), 32'd0, l_q.wr_id};
           else
-            fcq.words <= {d_q.credit, d_q.has_imm ? d_q.imm : 32'd0, 14'd0, d_q.has_imm, d_q.solicited,
+            fcq.words <= {d_q.credit, d_q.has_imm || d_q.invalidated ? d_q.imm : 32'd0, 13'd0, d_q.invalidated, d_q.has_imm, d_q.solicited,
                          d_q.write ? OP_WRITE : OP_RECV, 8'd0,
                          32'(q_q), d_q.len, wr_id};
         end

@@ -197,10 +197,10 @@ module berth_fp_rx #(
   assign c_access.zero_31_8 = '0;
   assign c_access.known     = refused_q[c_q];
   assign c_access.zero_6_3  = '0;
-  assign c_access.right     = refused.read ? berth_row_pkg::RIGHT_READ[2:0] : berth_row_pkg::RIGHT_WRITE[2:0];
+  assign c_access.right     = refused.invalidate ? 3'd0 : refused.read ? berth_row_pkg::RIGHT_READ[2:0] : berth_row_pkg::RIGHT_WRITE[2:0];
   logic [31:0] st_announced, st_landed, st_completed, st_heard;
   logic [15:0] st_open;
-  logic st_writing, st_answering, st_out, st_shown, st_fetching;
+  logic st_writing, st_answering, st_out, st_waits, st_shown, st_fetching;
   berth_card_pkg::grant_state_t gr_st;
   berth_row_pkg::recv_held_t held;
   berth_row_pkg::recv_counts_t counts;
@@ -228,6 +228,8 @@ module berth_fp_rx #(
       {berth_row_pkg::RECV_CMD_VOID, 3'd1}:   {who, what} = {5'b10000, berth_row_pkg::STEP_VOID};
       {berth_row_pkg::RECV_CMD_VOID, 3'd2}:   {who, what} = {5'b01000, berth_row_pkg::STEP_VOID};
       {berth_row_pkg::RECV_CMD_SQUEEZE, 3'd0}: {who, what} = {5'b01000, berth_row_pkg::STEP_SQUEEZE};
+      {berth_row_pkg::RECV_CMD_INVALIDATED, 3'd0}: {who, what} = {5'b00001, berth_row_pkg::STEP_INVALIDATED};
+      {berth_row_pkg::RECV_CMD_NOT_INVALIDATED, 3'd0}: {who, what} = {5'b00001, berth_row_pkg::STEP_NOT_INVALIDATED};
       {berth_row_pkg::RECV_CMD_REST, 3'd0}:   {who, what} = {5'b01000, berth_row_pkg::STEP_REST};
       {berth_row_pkg::RECV_CMD_REVOKE, 3'd1}: {who, what} = {5'b10000, berth_row_pkg::STEP_UNPOST};
       {berth_row_pkg::RECV_CMD_REVOKE, 3'd2}: {who, what} = {5'b01000, berth_row_pkg::STEP_UNPOST};
@@ -287,7 +289,8 @@ module berth_fp_rx #(
           if (command_q == berth_row_pkg::RECV_CMD_START) c_state_q <= C_BELL;
           else if (command_q == berth_row_pkg::RECV_CMD_REVOKE) c_state_q <= C_WALK;
           else if (command_q == READ || command_q == berth_row_pkg::RECV_CMD_END || command_q == berth_row_pkg::RECV_CMD_HOLD || command_q == berth_row_pkg::RECV_CMD_VOID || command_q == berth_row_pkg::RECV_CMD_SQUEEZE
-              || command_q == berth_row_pkg::RECV_CMD_REST) begin
+              || command_q == berth_row_pkg::RECV_CMD_REST || command_q == berth_row_pkg::RECV_CMD_INVALIDATED
+              || command_q == berth_row_pkg::RECV_CMD_NOT_INVALIDATED) begin
             fc_ack   <= 1'b1;
             c_state_q <= C_IDLE;
           end else c_state_q <= C_ROW;
@@ -310,6 +313,7 @@ module berth_fp_rx #(
           berth_row_pkg::RECV_LANDED: fc_rdata <= st_landed;
           berth_row_pkg::RECV_COUNTS: fc_rdata <= counts;
           berth_row_pkg::RECV_HEARD: fc_rdata <= st_heard;
+          berth_row_pkg::RECV_INVALIDATE: fc_rdata <= {31'd0, st_waits};
           berth_row_pkg::RECV_ACCESS: fc_rdata <= c_access;
           berth_row_pkg::RECV_ACCESS_KEY: fc_rdata <= refused.key;
           berth_row_pkg::RECV_ACCESS_RANGE: fc_rdata <= refused.va[31:0];
@@ -606,7 +610,9 @@ module berth_fp_rx #(
   logic quiet_valid, quiet_ready;
   logic [QW-1:0] quiet_q;
   logic [3:0] broken_fault;
-  logic broken_named;
+  logic broken_named, invalidate_valid;
+  logic [QW-1:0] invalidate_q;
+  logic [31:0] invalidate_key;
   logic pl_fenced;
   logic ar_busy, pl_busy, dn_busy, rq_busy, gr_busy, bd_busy, pl_free_valid;
   berth_card_pkg::arrival_step_t arrival_cmd;
@@ -618,6 +624,7 @@ module berth_fp_rx #(
   assign arrival_cmd.foreign   = c_mode.foreign;
   assign arrival_cmd.rnr       = c_mode.rnr_timer;
   assign arrival_cmd.reads     = c_mode.reads;
+  assign arrival_cmd.key       = stage[S_KEY];
   logic [$clog2(berth_regs_pkg::MAX_READS):0] st_reads, st_agains;
   logic read_valid, way_we, way_due, begin_valid, end_valid, answered_valid, answered_ready;
   logic [QW-1:0] read_q, way_q, answered_q;
@@ -637,6 +644,7 @@ module berth_fp_rx #(
       .cmd(arrival_cmd),
       .st_writing,
       .st_out,
+      .st_waits,
       .ann_we,
       .ann_q,
       .ann_number,
@@ -700,6 +708,9 @@ module berth_fp_rx #(
       .broken_fault,
       .broken_named,
       .broken_access,
+      .invalidate_valid,
+      .invalidate_q,
+      .invalidate_key,
       .ev_taken(ev.taken),
       .ev_duplicate(ev.duplicate),
       .ev_out_of_order(ev.out_of_order),
@@ -1163,22 +1174,22 @@ module berth_fp_rx #(
   end
 
   // ---- exceptions -----------------------------------------------------------------------------------
-  // A broken connection; a receive queue that cannot be read, or a doorbell that cannot be; memory that has come.
+  // A broken connection; a receive queue that cannot be read, or a doorbell that cannot be; memory that has come; a key to end.
   localparam int unsigned FE_W = 32;
   logic fe_busy;
-  logic [2:0] fe_source;
+  logic [3:0] fe_source;
   logic [QW-1:0] fe_q;
   logic [FE_W-1:0] fe_what;
   berth_fp_events #(
       .QPS(QPS),
-      .SOURCES(3),
+      .SOURCES(4),
       .W(FE_W)
   ) events (
       .clk,
       .rst,
-      .put({came_valid, lost_valid, broken_valid}),
-      .put_q({came_q, lost_q, broken_q}),
-      .put_word({came_status, came_psn, FE_W'({lost_index, lost_pi}), FE_W'(broken_fault)}),
+      .put({invalidate_valid, came_valid, lost_valid, broken_valid}),
+      .put_q({invalidate_q, came_q, lost_q, broken_q}),
+      .put_word({invalidate_key, came_status, came_psn, FE_W'({lost_index, lost_pi}), FE_W'(broken_fault)}),
       .clear(qp_starts),
       .clear_q(fc.qpn[QW-1:0]),
       .valid(fe_valid),
@@ -1188,9 +1199,9 @@ module berth_fp_rx #(
       .word(fe_what),
       .busy(fe_busy)
   );
-  assign fe.code     = fe_source[0] ? berth_row_pkg::EVENT_BROKEN : fe_source[2] ? berth_row_pkg::EVENT_TARGET : fe_source[1] && fe_what[16] ? berth_row_pkg::EVENT_RECEIVE_INDEX : berth_row_pkg::EVENT_RECEIVE_QUEUE;
+  assign fe.code     = fe_source[0] ? berth_row_pkg::EVENT_BROKEN : fe_source[3] ? berth_row_pkg::EVENT_INVALIDATE : fe_source[2] ? berth_row_pkg::EVENT_TARGET : fe_source[1] && fe_what[16] ? berth_row_pkg::EVENT_RECEIVE_INDEX : berth_row_pkg::EVENT_RECEIVE_QUEUE;
   assign fe.qpn      = 16'(fe_q);
-  assign fe.argument = fe_source[2] ? {8'd0, fe_what} : {24'd0, fe_what[15:0]};
+  assign fe.argument = fe_source[3] || fe_source[2] ? {8'd0, fe_what} : {24'd0, fe_what[15:0]};
 
   assign busy = rf_valid || ls_valid || tg_busy || ar_busy || rs_busy || pl_busy || dn_busy || rq_busy || gr_busy || bd_busy
              || free_valid != '0 || fe_busy || xa_valid || c_state_q != C_IDLE;

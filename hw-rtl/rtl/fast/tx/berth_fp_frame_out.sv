@@ -28,7 +28,7 @@ module berth_fp_frame_out #(
     input  logic [$clog2(QPS)-1:0]     elem_q,
     input  logic [LE-1:0]              elem_idx,
     input  logic [8*berth_regs_pkg::MAX_INLINE-1:0] elem_data,
-    input  berth_card_pkg::element_t   element,    // its immediate, in message mode; where a WRITE goes, a READ reads
+    input  berth_card_pkg::element_t   element,    // its immediate or key to invalidate, in message mode; where a WRITE goes, a READ reads
 
     // data packets (see berth_fp_send)
     input  logic                       pkt_valid,
@@ -102,6 +102,8 @@ module berth_fp_frame_out #(
     localparam logic [7:0] SEND_LAST_IMM = berth_regs_pkg::BTH_SEND_LAST_IMM[7:0];
     localparam logic [7:0] SEND_ONLY = berth_regs_pkg::BTH_SEND_ONLY[7:0];
     localparam logic [7:0] SEND_ONLY_IMM = berth_regs_pkg::BTH_SEND_ONLY_IMM[7:0];
+    localparam logic [7:0] SEND_LAST_INVALIDATE = berth_regs_pkg::BTH_SEND_LAST_INVALIDATE[7:0];
+    localparam logic [7:0] SEND_ONLY_INVALIDATE = berth_regs_pkg::BTH_SEND_ONLY_INVALIDATE[7:0];
     localparam logic [7:0] WRITE_FIRST = berth_regs_pkg::BTH_WRITE_FIRST[7:0];
     localparam logic [7:0] WRITE_MIDDLE = berth_regs_pkg::BTH_WRITE_MIDDLE[7:0];
     localparam logic [7:0] WRITE_LAST = berth_regs_pkg::BTH_WRITE_LAST[7:0];
@@ -170,15 +172,15 @@ module berth_fp_frame_out #(
         .rdata({log2_mtu, loop, selective, message}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_qkey (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QKEY), .waddr(cfg_q),
         .wdata(cfg.data), .re(idle), .raddr(q), .rdata(qkey));
-    logic          own_imm;              // the process's immediate
+    logic          own_imm, invalidate;  // the process's immediate; it is a key to invalidate instead
     logic [31:0]   imm;
     logic          write;                // a WRITE, and its RETH
     logic [63:0]   va, read_va_q;        // read_va_q: of what this packet of a READ asks for, ...
     logic          read_ready_q;         // ... when it is there
     logic [31:0]   key, whole_len;
-    berth_fp_mem #(.WIDTH(162 + 8*INLINE), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata({element.write, element.va, element.key, element.len, element.has_imm, element.imm, elem_data}), .re(idle),
-        .raddr({pkt_q, pkt.elem[LE-1:0]}), .rdata({write, va, key, whole_len, own_imm, imm, inline_}));
+    berth_fp_mem #(.WIDTH(163 + 8*INLINE), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata({element.write, element.va, element.key, element.len, element.has_imm, element.invalidate, element.imm, elem_data}), .re(idle),
+        .raddr({pkt_q, pkt.elem[LE-1:0]}), .rdata({write, va, key, whole_len, own_imm, invalidate, imm, inline_}));
 
     // ---- what the frame says -----------------------------------------------------------
     logic [QW-1:0] q_q;
@@ -229,8 +231,8 @@ module berth_fp_frame_out #(
             case ({write, flags_q[1:0]})
                 3'b001:  opcode = SEND_FIRST;
                 3'b000:  opcode = SEND_MIDDLE;
-                3'b010:  opcode = with_imm ? SEND_LAST_IMM : SEND_LAST;
-                3'b011:  opcode = with_imm ? SEND_ONLY_IMM : SEND_ONLY;
+                3'b010:  opcode = with_imm ? (invalidate ? SEND_LAST_INVALIDATE : SEND_LAST_IMM) : SEND_LAST;
+                3'b011:  opcode = with_imm ? (invalidate ? SEND_ONLY_INVALIDATE : SEND_ONLY_IMM) : SEND_ONLY;
                 3'b101:  opcode = WRITE_FIRST;
                 3'b100:  opcode = WRITE_MIDDLE;
                 3'b110:  opcode = with_imm ? WRITE_LAST_IMM : WRITE_LAST;

@@ -7,8 +7,8 @@
 // A doorbell that brings its WQE goes straight to the check when nothing of its QP lies before it;
 // else it counts as a plain doorbell, because the process has written the WQE to its queue as well.
 //
-// WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}; of a WRITE or READ, and with flag SEND_IMMEDIATE, a line
-// {address, key, immediate} (message mode only; a READ only under selective repeat, and if the peer takes any); a NOP or DELAY is its
+// WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}; of a WRITE or READ, and with flag SEND_IMMEDIATE or
+// SEND_INVALIDATE, a line {address, key, immediate or key to invalidate} (message mode only; a READ only under selective repeat, and if the peer takes any); a NOP or DELAY is its
 // first line, and a BIND has one more line, {address, key, upper half of the bytes}; then SGEs, or with flag SEND_INLINE, and num_sge 0, up to MAX_INLINE bytes of data. A doorbell's slot has the
 // same form in 64 bytes, up to SLOT_INLINE bytes of data: two lines and 8 bytes behind the first line; its last 8 bytes are the commit word (decision 28).
 //
@@ -92,6 +92,7 @@ module berth_fp_send_wqe #(
     localparam logic [7:0]  PUSH      = berth_regs_pkg::SEND_PUSH[7:0];
     localparam logic [7:0]  INLINED   = berth_regs_pkg::SEND_INLINE[7:0];
     localparam logic [7:0]  IMMEDIATE = berth_regs_pkg::SEND_IMMEDIATE[7:0];
+    localparam logic [7:0]  INVALIDATE = berth_regs_pkg::SEND_INVALIDATE[7:0];
     localparam logic [7:0]  FENCE     = berth_regs_pkg::SEND_FENCE[7:0];
     localparam logic [7:0]  UNSIGNALLED = berth_regs_pkg::SEND_UNSIGNALLED[7:0];
     localparam logic [31:0] MAX_INLINE = berth_regs_pkg::MAX_INLINE;
@@ -338,7 +339,7 @@ module berth_fp_send_wqe #(
                 : line_q == 3'd1 ? fdb.wqe[255:128]
                 : fdb.wqe[383:256];
 
-    logic          inl, imm, write, reads, ext, ext_line, last_line, sge_used;   // reads: it is a READ
+    logic          inl, imm, invalidates, write, reads, ext, ext_line, last_line, sge_used;   // reads: it is a READ
     logic [2:0]    lines, data_line;      // data_line: of those behind the first one
     logic          nothing, delay, binds; // nothing is sent; it is a DELAY, a BIND
     logic          bare;                 // it has no flags but those that any element may have
@@ -350,7 +351,8 @@ module berth_fp_send_wqe #(
     assign scope     = {16'd0, h_sges_q};
     assign bare      = (h_flags_q & ~(FENCE | UNSIGNALLED)) == 8'd0;
     assign inl       = (h_flags_q & INLINED) != 8'd0;
-    assign imm       = (h_flags_q & IMMEDIATE) != 8'd0;
+    assign invalidates = (h_flags_q & INVALIDATE) != 8'd0;
+    assign imm       = (h_flags_q & IMMEDIATE) != 8'd0 || invalidates;
     assign write     = h_opcode_q == OP_WRITE;
     assign reads     = h_opcode_q == OP_READ;
     assign ext       = imm || write || reads || binds;
@@ -361,7 +363,8 @@ module berth_fp_send_wqe #(
     assign sge_used  = p_q == P_LINE && !inl && !ext_line && line[95:64] != 32'd0;
     assign bad       = !(h_opcode_q == OP_SEND || (write && remote_p) || (reads && reads_p && bare)
                          || (nothing && bare && (binds ? {scope.zero_31_8, scope.waits, scope.zero_6_6, scope.zero_4_3} == '0 : h_sges_q == 16'd0 && (delay || h_len_q == 32'd0))))
-                       || (h_flags_q & ~(PUSH | INLINED | IMMEDIATE | FENCE | UNSIGNALLED)) != 8'd0
+                       || (h_flags_q & ~(PUSH | INLINED | IMMEDIATE | FENCE | UNSIGNALLED | INVALIDATE)) != 8'd0
+                       || (invalidates && (h_opcode_q != OP_SEND || (h_flags_q & IMMEDIATE) != 8'd0))
                        || (ext && !binds && !message_p)
                        || (h_len_q[31] && !binds) || over_q
                        || (inl ? h_len_q > (!bell_q ? MAX_INLINE : ext ? SLOT_INLINE - 32'd16 : SLOT_INLINE) || h_sges_q != 16'd0
@@ -376,6 +379,7 @@ module berth_fp_send_wqe #(
     assign element.push   = (h_flags_q & PUSH) != 8'd0;
     assign element.inlined = inl;
     assign element.has_imm = imm;
+    assign element.invalidate = invalidates;
     assign element.write   = write && !bad;
     assign element.read    = reads && !bad;
     assign element.fence   = (h_flags_q & FENCE) != 8'd0;
@@ -408,7 +412,7 @@ module berth_fp_send_wqe #(
     logic         header_inl;              // h_flags_q has not its flags yet
     logic         header_lines;            // there is a line to read behind it
     assign header = bell_q ? fdb.wqe[127:0] : fetched_line;
-    assign header_ext = (header[15:8] & IMMEDIATE) != 8'd0 || header[7:0] == OP_WRITE || header[7:0] == OP_READ || header[7:0] == OP_BIND;
+    assign header_ext = (header[15:8] & (IMMEDIATE | INVALIDATE)) != 8'd0 || header[7:0] == OP_WRITE || header[7:0] == OP_READ || header[7:0] == OP_BIND;
     assign header_inl = (header[15:8] & INLINED) != 8'd0;
     assign header_lines = header_ext || (header_inl ? !bell_q : header[31:16] != 16'd0 && header[31:16] <= most_sges(bell_q, 1'b0));
 

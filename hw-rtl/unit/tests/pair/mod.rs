@@ -7,12 +7,12 @@ use crate::tx::peer::{Peer, psn_of};
 use crate::tx::{Element, byte_at, random_element};
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::{
-    event::{EVENT_BIND, EVENT_LIST, EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT},
+    event::{EVENT_BIND, EVENT_INVALIDATE, EVENT_LIST, EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT},
     recv, send,
 };
 use berth_abi::status::WC_OK;
 use berth_abi::wire::*;
-use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, Cqe, OP_RECV, OP_WRITE};
+use berth_abi::wqe::{CQE_IMMEDIATE, CQE_INVALIDATED, CQE_PUSH, Cqe, OP_RECV, OP_WRITE};
 use berth_protocol::memory::keys::{Binding, Keys, READ, WRITE};
 use berth_protocol::wire::headers::{Mac, Template};
 use berth_random::Rng;
@@ -123,6 +123,8 @@ pub struct Flow {
     /// As firmware has it of a sender: it waits for memory until then; a GO has overtaken what it is for.
     waits: Option<u64>,
     gone: bool,
+    /// Keys that firmware has ended, for receives that are not complete.
+    dead: VecDeque<u32>,
 }
 
 /// A doorbell: receive queue?, row, index, bytes posted, WQE.
@@ -371,6 +373,7 @@ impl Pair {
                     written: Vec::new(),
                     waits: None,
                     gone: false,
+                    dead: VecDeque::new(),
                 },
             );
             if settings.remote && settings.selective && settings.message {
@@ -783,6 +786,11 @@ impl Pair {
                     self.timeouts += 1;
                     self.ends[k].config.push_back((q << 6 | send::COMMAND, send::CMD_AGAIN));
                 }
+                EVENT_INVALIDATE => {
+                    let flow = self.flows[1 - k].values_mut().find(|f| f.to == q).expect("connected");
+                    flow.dead.push_back(word as u32);
+                    self.ends[k].config.push_back((1 << 16 | q << 6 | recv::COMMAND, recv::CMD_INVALIDATED));
+                }
                 EVENT_BIND => self.ends[k].config.push_back((q << 6 | send::COMMAND, send::CMD_BOUND)),
                 // A list that has overtaken another one, or its proof: it comes again.
                 EVENT_LIST => self.refused += 1,
@@ -907,14 +915,22 @@ impl Pair {
         let flow = self.flows[1 - k].values_mut().find(|f| f.to == q).expect("connected");
         let number = flow.received.len();
         let piece = flow.sender.pieces.get(number).unwrap_or_else(|| panic!("QP {q}: receive {number}, no piece"));
-        let flags = cqe_flags(piece.push, piece.end.or(piece.immediate).is_some());
+        let invalidated = if piece.invalidate.is_some() { CQE_INVALIDATED } else { 0 };
+        let flags = cqe_flags(piece.push, piece.end.or(piece.immediate).is_some()) | invalidated;
         let context = format!("QP {q}, receive {number}");
         assert_eq!((c.wr_id, c.byte_len, c.credit), (number as u64, piece.len, number as u32), "{context}");
         let write = flow.sender.writes(piece);
         let opcode = if write { OP_WRITE } else { OP_RECV };
         assert_eq!((c.status, c.opcode, c.flags), (WC_OK, opcode, flags), "{context}");
         if piece.end.is_none() {
-            assert_eq!(c.remaining, piece.immediate.unwrap_or(0), "{context}");
+            assert_eq!(c.remaining, piece.immediate.or(piece.invalidate).unwrap_or(0), "{context}");
+            if let Some(key) = piece.invalidate {
+                assert_eq!(
+                    flow.dead.pop_front(),
+                    Some(key),
+                    "{context}: it is complete before firmware has ended a key"
+                );
+            }
         }
         if let Some(end) = piece.end {
             assert!(flow.sender.was_rung(c.remaining.wrapping_add(end)), "{context}: {c:x?}");
@@ -967,7 +983,12 @@ impl Pair {
         match bytes[42] {
             // What it says is compared when it is written.
             BTH_READ_RESPONSE_FIRST..=BTH_READ_RESPONSE_ONLY => (),
-            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM | BTH_WRITE_ONLY | BTH_WRITE_ONLY_IMM | BTH_READ_REQUEST => {
+            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM
+            | BTH_SEND_LAST_INVALIDATE
+            | BTH_SEND_ONLY_INVALIDATE
+            | BTH_WRITE_ONLY
+            | BTH_WRITE_ONLY_IMM
+            | BTH_READ_REQUEST => {
                 let flow = self.flows[k].values_mut().find(|f| f.to == qpn).expect("connected");
                 flow.sender.check_frame(bytes);
                 let credit = flow.sender.credit_of(bytes);
@@ -1024,7 +1045,12 @@ impl Pair {
                 let payload = if bytes.len() == 54 + 4 + 4 { &[] } else { &bytes[58..] };
                 self.flows[k].get_mut(&qpn).expect("connected").sender.came(psn, payload);
             }
-            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM | BTH_WRITE_ONLY | BTH_WRITE_ONLY_IMM | BTH_READ_REQUEST => {
+            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM
+            | BTH_SEND_LAST_INVALIDATE
+            | BTH_SEND_ONLY_INVALIDATE
+            | BTH_WRITE_ONLY
+            | BTH_WRITE_ONLY_IMM
+            | BTH_READ_REQUEST => {
                 let flow = self.flows[1 - k].values_mut().find(|f| f.to == qpn).expect("connected");
                 if bytes[42] != BTH_WRITE_ONLY && bytes[42] != BTH_READ_REQUEST {
                     flow.landed.insert(flow.sender.credit_of(bytes));

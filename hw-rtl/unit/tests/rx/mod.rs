@@ -6,14 +6,14 @@
 use berth_abi::card::MAX_READS;
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::{
-    event::{EVENT_BROKEN, EVENT_TARGET, Event as FastEvent},
+    event::{EVENT_BROKEN, EVENT_INVALIDATE, EVENT_TARGET, Event as FastEvent},
     recv,
 };
 use berth_abi::status::{
     PAGE_FAULT, PAGE_NO_MEMORY, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET,
 };
 use berth_abi::wire::BTH_UD_SEND_ONLY;
-use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, Cqe, OP_RECV, OP_WRITE};
+use berth_abi::wqe::{CQE_IMMEDIATE, CQE_INVALIDATED, CQE_PUSH, Cqe, OP_RECV, OP_WRITE};
 use berth_protocol::memory::keys::{Binding, Keys};
 use berth_protocol::rc::{
     Access, Admit, Event, Fault, Immediate, Kind, Message, NakCode, Op, Outcome, Position, Remote, RequestPacket,
@@ -58,6 +58,8 @@ pub struct World {
     /// A peer without credit lists; then without selective repeat.
     pub foreign: bool,
     pub message_mode: bool,
+    /// SENDs of message mode that invalidate a key.
+    pub invalidates: u64,
     pub max_list: u32,
     /// Trigger kind and index, as the builder takes them.
     pub trigger: (u32, u32),
@@ -96,6 +98,7 @@ impl Default for World {
             selective: true,
             foreign: false,
             message_mode: false,
+            invalidates: 0,
             max_list: 32,
             trigger: (0, 0),
             few: 0,
@@ -159,8 +162,10 @@ pub struct Qp {
     /// Packets that wait for the RTL's verdict, acknowledgements and completions that the model has given.
     packets: VecDeque<RequestPacket>,
     acks: VecDeque<ResponsePacket>,
-    /// Credit, bytes, immediate, PUSH; it was used by a WRITE.
-    expected: VecDeque<(u32, u32, Option<u32>, bool, bool)>,
+    /// Credit, bytes, immediate, invalidated key, PUSH; it was used by a WRITE.
+    expected: VecDeque<(u32, u32, Option<u32>, Option<u32>, bool, bool)>,
+    /// The key that the model wants to end, until the RTL has said so.
+    invalidate: Option<u32>,
     /// WRITEs that the far end has posted: address, offset in the stream of its bytes, bytes.
     pub written: Vec<(u64, u64, u32)>,
     /// READs that the far end has posted: address, offset of where its bytes are to come, bytes; and what has come.
@@ -312,6 +317,10 @@ pub struct Rig {
     loads: Vec<(u64, usize, u8, Answer)>,
     /// How often in a hundred such a read fails.
     pub read_fails: u64,
+    /// SENDs with invalidate that firmware has been told of: when it says that the key has ended, QP, key. How many of 100 keys
+    /// may not be.
+    pub invalidations: Vec<(u64, u32, u32)>,
+    pub refuses: u64,
     /// Packets of answers, and of those to what was asked for again.
     pub answers: [u64; 2],
     /// All acknowledgements that were given.
@@ -389,6 +398,8 @@ impl Rig {
             back: Vec::new(),
             loads: Vec::new(),
             read_fails: 0,
+            invalidations: Vec::new(),
+            refuses: 0,
             answers: [0; 2],
             replies: Vec::new(),
             events: Vec::new(),
@@ -424,6 +435,7 @@ impl Rig {
     /// A new connection on QP `i`, which holds nothing any more; its queue goes on where it is.
     pub fn restart(&mut self, i: usize) {
         let (q, pi) = (self.qps[i].q, self.qps[i].pi);
+        self.invalidations.retain(|(_, other, _)| *other != q);
         self.qps[i] = self.start(q, pi);
     }
 
@@ -643,6 +655,7 @@ impl Rig {
             packets: VecDeque::new(),
             acks: VecDeque::new(),
             expected: VecDeque::new(),
+            invalidate: None,
             written: Vec::new(),
             reads: Vec::new(),
             read: HashMap::new(),
@@ -742,6 +755,7 @@ impl Rig {
 
     /// The far end sends a message of at most `len` bytes with its next credit; in message mode it must fit.
     pub fn send(&mut self, i: usize, len: u32, push: bool) {
+        let invalidates = self.world.invalidates != 0 && self.rng.below(100) < self.world.invalidates;
         let qp = &mut self.qps[i];
         let size = qp.recvs[qp.credits[qp.used as usize]].size;
         let len = len.min(size);
@@ -752,6 +766,7 @@ impl Rig {
             len,
             credit: qp.used,
             imm: match (self.world.message_mode, qp.used % 3) {
+                (true, _) if invalidates => Immediate::Invalidate(qp.used.wrapping_mul(0x85eb_ca6b)),
                 (false, _) => Immediate::Remaining,
                 (true, 0) => Immediate::Value(qp.used.wrapping_mul(0x9e37_79b9)),
                 (true, _) => Immediate::None,
@@ -1371,6 +1386,7 @@ impl Rig {
                 assert_eq!(verdict == 1, reply.is_some(), "QP {q}: acknowledgement {reply:?}");
                 qp.acks.extend(reply.map(|r| r.packet));
             }
+            _ if word >> 33 & 3 != 0 => qp.model.invalidated(word >> 33 & 1 != 0),
             _ => return,
         }
         while let Some(event) = qp.model.event() {
@@ -1379,10 +1395,11 @@ impl Rig {
                     assert_eq!(credit, qp.landed);
                     qp.landed += 1;
                 }
-                Event::Received { credit, len, imm, solicited, write, .. } => {
+                Event::Invalidate { key } => assert_eq!(qp.invalidate.replace(key), None, "QP {q}"),
+                Event::Received { credit, len, imm, invalidated, solicited, write } => {
                     assert_eq!(credit, qp.complete);
                     qp.complete += 1;
-                    qp.expected.push_back((credit, len, imm, solicited, write));
+                    qp.expected.push_back((credit, len, imm, invalidated, solicited, write));
                 }
                 Event::Used { key, first } => self.keys.used(qp.q, key, first),
                 _ => (),
@@ -1424,7 +1441,14 @@ impl Rig {
             }
             // Firmware tells the peer to go on.
             let event = FastEvent::from_word(word);
-            if event.code as u32 == EVENT_TARGET {
+            if event.code as u32 == EVENT_INVALIDATE {
+                let (q, key) = (event.qpn as u32, event.argument as u32);
+                let qp = self.qps.iter_mut().find(|qp| qp.q == q).expect("a QP");
+                if !qp.alone && qp.ended.is_none() {
+                    assert_eq!(qp.invalidate.take(), Some(key), "QP {q}");
+                }
+                self.invalidations.push((self.now + self.rng.below(1000), q, key));
+            } else if event.code as u32 == EVENT_TARGET {
                 let qp = self.qps.iter_mut().find(|qp| u64::from(qp.q) == event.qpn).expect("a QP");
                 qp.requester.go(self.now, event.argument as u32 & 0xff_ffff);
             } else {
@@ -1515,11 +1539,14 @@ impl Rig {
     /// The RTL's completions are the model's, which has them at the end of an operation.
     fn check_completions(&mut self, i: usize) {
         let qp = &mut self.qps[i];
-        while let (Some(c), Some(&(credit, len, imm, push, write))) = (qp.unchecked.front(), qp.expected.front()) {
+        while let (Some(c), Some(&(credit, len, imm, invalidated, push, write))) =
+            (qp.unchecked.front(), qp.expected.front())
+        {
             let flag = |set: bool, flag: u16| if set { flag } else { 0 };
             let flags = flag(push, CQE_PUSH) | flag(imm.is_some(), CQE_IMMEDIATE);
+            let flags = flags | flag(invalidated.is_some(), CQE_INVALIDATED);
             let opcode = if write { OP_WRITE } else { OP_RECV };
-            let (wr_id, qpn, remaining) = (c.wr_id, qp.q, imm.unwrap_or(0));
+            let (wr_id, qpn, remaining) = (c.wr_id, qp.q, imm.or(invalidated).unwrap_or(0));
             let expected = Cqe { wr_id, byte_len: len, qpn, opcode, flags, remaining, credit, ..Cqe::default() };
             assert_eq!(*c, expected);
             qp.unchecked.pop_front();
@@ -1527,11 +1554,23 @@ impl Rig {
         }
     }
 
+    /// Firmware has ended a key, or may not, and says so.
+    fn invalidate(&mut self) {
+        let Some(k) = self.invalidations.iter().position(|(due, ..)| *due <= self.now) else { return };
+        let (_, q, key) = self.invalidations.swap_remove(k);
+        let refused = self.rng.below(100) < self.refuses;
+        if refused {
+            self.config(recv::KEY, key);
+        }
+        let command = if refused { recv::CMD_NOT_INVALIDATED } else { recv::CMD_INVALIDATED };
+        self.config(q << 6 | recv::COMMAND, command);
+    }
+
     /// The RTL comes to rest when what is still on the wire is lost; with nobody's pace there, that may be thousands of
     /// duplicates. Then no acknowledgement is owed, and all that the model has given has left.
     pub fn rests(&mut self) {
         self.wire.clear();
-        self.until(5000, "rest", |rig| !rig.is("busy"));
+        self.until(5000, "rest", |rig| rig.invalidations.is_empty() && !rig.is("busy"));
         for qp in self.qps.iter_mut().filter(|qp| qp.ended.is_none() && !qp.alone) {
             let owed = if qp.unanswered { qp.model.acknowledge() } else { qp.model.respond() };
             assert_eq!(owed.map(|reply| reply.packet), None, "QP {} owes it", qp.q);
@@ -1551,7 +1590,7 @@ impl Rig {
         };
         let credits = self.qps.iter().map(|qp| qp.credits.len() as u64).sum::<u64>();
         let counted = self.acquired == [0; 2] && (self.taking_back || self.posted == credits);
-        self.held() == 0 && counted && self.qps.iter().all(done)
+        self.held() == 0 && self.invalidations.is_empty() && counted && self.qps.iter().all(done)
     }
 
     fn take_list(&mut self) {
@@ -1619,6 +1658,7 @@ impl Rig {
             if done(self) {
                 return;
             }
+            self.invalidate();
             self.step();
         }
         let state: Vec<_> = self

@@ -131,6 +131,8 @@ pub struct Element {
     pub push: bool,
     /// The process's immediate: message mode only.
     pub immediate: Option<u32>,
+    /// A key of the peer's that it invalidates: likewise, and not with an immediate.
+    pub invalidate: Option<u32>,
     /// Address and key of a WRITE: message mode only.
     pub remote: Option<(u64, u32)>,
     /// Likewise of a READ: the SGEs are where the answer goes.
@@ -225,6 +227,7 @@ impl Element {
         }
         let wqe = self.remote.map_or(wqe, |(va, key)| wqe.with_remote(va, key).expect("the element has room"));
         let wqe = self.source.map_or(wqe, |(va, key)| wqe.with_source(va, key).expect("the element has room"));
+        let wqe = self.invalidate.map_or(wqe, |key| wqe.with_invalidate(key).expect("the element has room"));
         self.immediate.map_or(wqe, |immediate| wqe.with_immediate(immediate).expect("the element has room"))
     }
 }
@@ -1698,5 +1701,9 @@ pub fn random_element(rng: &mut Rng, message: bool, reads: bool) -> Element {
     let va = if rng.chance(0.5) { rng.below(1 << 14) } else { rng.draw() };
     let remote = (room && rng.chance(0.4)).then(|| (va, rng.draw() as u32));
     let quiet = remote.is_none() && rng.chance(0.2);
-    Element { immediate, remote, fence, quiet, ..element }
+    let (immediate, invalidate) = match immediate {
+        Some(key) if remote.is_none() && rng.chance(0.3) => (None, Some(key)),
+        immediate => (immediate, None),
+    };
+    Element { immediate, invalidate, remote, fence, quiet, ..element }
 }

@@ -160,6 +160,8 @@ pub struct Piece {
     pub end: Option<u32>,
     /// The process's immediate.
     pub immediate: Option<u32>,
+    /// The key that it invalidates.
+    pub invalidate: Option<u32>,
     element: usize,
     offset: usize,
 }
@@ -400,7 +402,7 @@ impl Peer {
             imm: match (stream, piece.immediate) {
                 (true, _) => Immediate::Remaining,
                 (false, Some(own)) => Immediate::Value(own),
-                (false, None) => Immediate::None,
+                (false, None) => self.elements[element].invalidate.map_or(Immediate::None, Immediate::Invalidate),
             },
             solicited: piece.last && self.elements[element].push,
             ..message
@@ -414,6 +416,7 @@ impl Peer {
                 push: message.solicited,
                 end: stream.then_some(self.total as u32),
                 immediate: piece.immediate.filter(|_| !stream),
+                invalidate: self.elements[element].invalidate,
                 element,
                 offset: piece.offset as usize,
             });
@@ -529,7 +532,7 @@ impl Peer {
         assert_eq!(payload, bytes_there, "{context}: payload");
         let pad = bytes.len()
             - HEADERS
-            - (if p.imm.is_some() { 4 } else { 0 })
+            - (if p.imm.or(p.invalidate).is_some() { 4 } else { 0 })
             - if p.placement.is_some() { 4 } else { 0 }
             - if p.remote.is_some() { 16 } else { 0 }
             - payload.len();
@@ -733,7 +736,7 @@ pub fn destination(frame: &[u8]) -> Option<u32> {
 }
 
 pub fn is_data(frame: &[u8]) -> bool {
-    frame[42] <= BTH_READ_REQUEST
+    frame[42] <= BTH_READ_REQUEST || matches!(frame[42], BTH_SEND_LAST_INVALIDATE | BTH_SEND_ONLY_INVALIDATE)
 }
 
 pub fn psn_of(frame: &[u8]) -> u32 {
