@@ -20,7 +20,8 @@ tests! {
           qp_3_reads_of_any_size_move_memory_that_is_not_there,
           qp_11_a_read_that_its_key_does_not_allow_is_refused,
           qp_13_a_read_of_memory_that_has_gone_fails_at_both_ends,
-          qp_4_keys_are_bound_by_elements_in_their_turn;
+          qp_4_keys_are_bound_by_elements_in_their_turn,
+          qp_4_a_peer_invalidates_a_key_by_a_send;
 }
 
 fn config() -> QpConfig {
@@ -220,7 +221,7 @@ impl Wrong {
 
 /// The owner of the memory hears which access of 100 bytes was refused.
 fn ensure_named(conn: &Conn, read: bool, Remote { va, key }: Remote) -> Res {
-    ensure_eq!(conn.qp.refused_access(), Some(PeerAccess { read, key, va, len: 100 }));
+    ensure_eq!(conn.qp.refused_access(), Some(PeerAccess { read, invalidate: false, key, va, len: 100 }));
     Ok(())
 }
 
@@ -303,7 +304,8 @@ fn qp_13_a_write_to_memory_that_has_gone_fails_at_both_ends(env: &Env) -> Res {
             establish(env, &context, &conn.qp, 430)?;
             tell(env, &mut conn, mem.va(0), region.key())?;
             ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::NoTarget);
-            let access = PeerAccess { read: false, key: region.key(), va: mem.va(0), len: 3 * PAGE as u32 };
+            let access =
+                PeerAccess { read: false, invalidate: false, key: region.key(), va: mem.va(0), len: 3 * PAGE as u32 };
             ensure_eq!(conn.qp.refused_access(), Some(access));
         }
     }
@@ -496,7 +498,8 @@ fn qp_13_a_read_of_memory_that_has_gone_fails_at_both_ends(env: &Env) -> Res {
             tell(env, &mut conn, mem.va(0), region.key())?;
             ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::NoTarget);
             // Each of the requests is for a packet.
-            let access = PeerAccess { read: true, key: region.key(), va: mem.va(PAGE), len: PAGE as u32 };
+            let access =
+                PeerAccess { read: true, invalidate: false, key: region.key(), va: mem.va(PAGE), len: PAGE as u32 };
             ensure_eq!(conn.qp.refused_access(), Some(access));
         }
     }
@@ -576,6 +579,69 @@ fn qp_4_keys_are_bound_by_elements_in_their_turn(env: &Env) -> Res {
             ensure_eq!(after.fw(c::F_BINDS) - before.fw(c::F_BINDS), 2);
             ensure_eq!(after.fw(c::F_BINDS_REFUSED) - before.fw(c::F_BINDS_REFUSED), 1);
             drop((region, foreign));
+        }
+    }
+    env.meet("done")
+}
+
+/// Sends `bytes`, which ends a key of the peer's.
+fn send_invalidating(env: &Env, conn: &mut Conn, bytes: &[u8], key: u32) -> Res<Completion> {
+    let sges = [Sge { va: bytes.as_ptr() as u64, len: bytes.len() as u32, reserved: 0 }];
+    let said = WorkRequest { wr_id: 9, sges: &sges, inline: true, invalidate: Some(key), ..Default::default() };
+    // SAFETY: inline data is taken at once.
+    unsafe { conn.qp.post_send(&[said]) }?;
+    conn.sent(env)
+}
+
+/// The answer of a server ends the key under which it has written: the completion names it, and then it opens nothing. A key
+/// that no element has bound is not the peer's to end.
+fn qp_4_a_peer_invalidates_a_key_by_a_send(env: &Env) -> Res {
+    let (context, domain, mut conn, small) = begin(env)?;
+    match env.role {
+        Role::A => {
+            let source = Mem::pattern(PAGE, 411)?;
+            let opened = connect_and_hear(env, &context, &mut conn, 492, &small)?;
+            write(env, &mut conn, &source, (0, 100), opened, None)?.ok()?;
+            send_invalidating(env, &mut conn, b"done", opened.key)?.ok()?;
+            env.hear("looked")?;
+            ensure_eq!(write(env, &mut conn, &source, (0, 1), opened, None)?.status, Status::RemoteAccess);
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::SendFailed);
+            env.meet("refused")?;
+            let mut conn = conn_in(&context, &domain, &config())?;
+            conn.recv(0, &[small.sge(0, PAGE)])?;
+            let kept = connect_and_hear(env, &context, &mut conn, 493, &small)?;
+            ensure_eq!(send_invalidating(env, &mut conn, b"no", kept.key)?.status, Status::RemoteAccess);
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::SendFailed);
+        }
+        Role::B => {
+            let mem = Mem::new(PAGE)?;
+            // SAFETY: it opens nothing yet.
+            let region = unsafe { domain.register(0, 0, Access::default()) }?;
+            let before = env.counters()?;
+            conn.recv(7, &[small.sge(0, PAGE)])?;
+            establish(env, &context, &conn.qp, 492)?;
+            let key = region.key() ^ 0x5a;
+            bind_and_tell(env, &mut conn, Binding { key, va: mem.va(0), len: 100, access: Access::WRITE })?;
+            let got = conn.received(env)?.ok()?;
+            ensure_eq!((got.wr_id, got.byte_len, got.invalidated, got.immediate), (7, 4, Some(key), None));
+            check(&mem.bytes()[..100], 411, 0)?;
+            env.tell("looked", "")?;
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::Access);
+            env.meet("refused")?;
+            let mut conn = conn_in(&context, &domain, &config())?;
+            conn.recv(8, &[small.sge(0, PAGE)])?;
+            establish(env, &context, &conn.qp, 493)?;
+            // SAFETY: the memory outlives the region.
+            let kept = unsafe { domain.register(mem.va(0), 100, Access::WRITE) }?;
+            tell(env, &mut conn, mem.va(0), kept.key())?;
+            ensure_eq!(conn.received(env)?.status, Status::Flushed);
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::Access);
+            let access = PeerAccess { read: false, invalidate: true, key: kept.key(), va: 0, len: 0 };
+            ensure_eq!(conn.qp.refused_access(), Some(access));
+            let after = env.counters()?;
+            ensure_eq!(after.fw(c::F_INVALIDATES) - before.fw(c::F_INVALIDATES), 1);
+            ensure_eq!(after.fw(c::F_INVALIDATES_REFUSED) - before.fw(c::F_INVALIDATES_REFUSED), 1);
+            drop((region, kept));
         }
     }
     env.meet("done")

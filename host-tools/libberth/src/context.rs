@@ -75,8 +75,10 @@ pub enum ContextEvent {
 /// An access of the peer that no key allows, or to memory that cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAccess {
-    /// Whether it is an RDMA READ, else a WRITE.
+    /// Whether it is an RDMA READ; else a WRITE, if it does not invalidate.
     pub read: bool,
+    /// Whether it is a SEND that was to invalidate the key, which has no range.
+    pub invalidate: bool,
     /// Its key.
     pub key: u32,
     /// Address of its first byte.
@@ -87,7 +89,8 @@ pub struct PeerAccess {
 
 impl PeerAccess {
     fn new(e: &ioctl::ContextEvent) -> Option<Self> {
-        (e.right != 0).then_some(Self { read: e.right == recv::RIGHT_READ, key: e.key, va: e.va, len: e.len })
+        let (read, invalidate) = (e.right == recv::RIGHT_READ, e.right == 0);
+        (!invalidate || e.key != 0).then_some(Self { read, invalidate, key: e.key, va: e.va, len: e.len })
     }
 }
 

@@ -114,6 +114,9 @@ pub struct Completion {
     pub remaining: u32,
     /// Message mode: the immediate that the sender gave (receives).
     pub immediate: Option<u32>,
+    /// Message mode: the key that the sender has invalidated (receives). No peer can use it any more, and all that it has let
+    /// in is over.
+    pub invalidated: Option<u32>,
     /// Number of the credit that the piece used (receives).
     pub credit: u32,
     /// The element sends nothing ([`WorkRequest::local`](crate::WorkRequest::local)).
@@ -137,6 +140,7 @@ impl Completion {
             byte_len: cqe.byte_len,
             remaining: carried.filter(|_| !message).unwrap_or(0),
             immediate: carried.filter(|_| message),
+            invalidated: (cqe.flags & wqe::CQE_INVALIDATED != 0).then_some(cqe.remaining),
             credit: if recv { cqe.credit } else { 0 },
             local: matches!(cqe.opcode, wqe::OP_NOP | wqe::OP_DELAY | wqe::OP_BIND),
             push: cqe.flags & wqe::CQE_PUSH != 0,
@@ -606,6 +610,9 @@ mod tests {
         let message = Completion::new(&cqe, true);
         assert_eq!((message.remaining, message.immediate), (0, Some(11)));
         assert_eq!(Completion::new(&Cqe { flags: 0, ..cqe }, true).immediate, None);
+        let invalidated = Completion::new(&Cqe { flags: wqe::CQE_INVALIDATED, ..cqe }, true);
+        assert_eq!((invalidated.invalidated, invalidated.immediate, invalidated.remaining), (Some(11), None, 0));
+        assert_eq!(message.invalidated, None);
         // A WRITE with immediate is a receive's, without one it is a send's.
         let write = Cqe { opcode: wqe::OP_WRITE, ..cqe };
         let by_flags = |flags| Completion::new(&Cqe { flags, ..write }, true);

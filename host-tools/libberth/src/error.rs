@@ -152,6 +152,12 @@ pub enum Error {
     /// A stream's immediates say how much is still to come (CR-9).
     #[error("a queue pair in stream mode takes no immediate: make it in message mode")]
     ImmediateInStream,
+    /// A stream has no SEND with invalidate.
+    #[error("a queue pair in stream mode invalidates no key: make it in message mode")]
+    InvalidateInStream,
+    /// A SEND with invalidate with something that its element has no room for.
+    #[error("a send that invalidates a key has no immediate, and neither writes nor reads remote memory")]
+    NotOfInvalidate,
     /// RDMA WRITE and READ are for message mode.
     #[error("a queue pair in stream mode neither writes nor reads remote memory: make it in message mode")]
     RemoteInStream,
@@ -160,7 +166,7 @@ pub enum Error {
     NotOfRead,
     /// An element that sends nothing with something to send, or a DELAY of more than 2^31 units.
     #[error(
-        "an element that sends nothing has no ranges, no immediate, no inline data, no push and no remote memory, and a delay is shorter than 2^37 cycles"
+        "an element that sends nothing has no ranges, no immediate, no key to invalidate, no inline data, no push and no remote memory, and a delay is shorter than 2^37 cycles"
     )]
     NotOfLocal,
     /// An element has more than [`MAX_SGE`](berth_abi::wqe::MAX_SGE) ranges.

@@ -121,6 +121,11 @@ pub struct WorkRequest<'a> {
     /// A number that reaches the receive's completion with the message; in message mode only, and of sends only (what verbs
     /// call `IBV_WR_SEND_WITH_IMM`). The element then has room for 6 ranges.
     pub immediate: Option<u32>,
+    /// A key of the peer's that ends with this message: when its receive completes, which names the key, nobody can use the
+    /// key any more, and all that it has let in is over. In message mode only, of sends only, and in place of an immediate
+    /// (what verbs call `IBV_WR_SEND_WITH_INV`). It must be one that the peer has bound by [`Local::Bind`], in the
+    /// protection domain of its queue pair; else the connection ends. The element then has room for 6 ranges.
+    pub invalidate: Option<u32>,
     /// Write the ranges' data to this memory of the peer instead of into a receive (RDMA WRITE); in message mode only, and of
     /// sends only. It uses no receive, and the peer does not notice, but with `immediate`: then a receive of the peer, whose
     /// buffer stays as it was, completes when all data are there. The element then has room for 6 ranges.
@@ -418,12 +423,15 @@ impl QueuePair {
     ///
     /// # Errors
     /// [`Error::QueueFull`], [`Error::TooMuchOutstanding`], [`Error::TooManySges`], [`Error::MessageTooLong`],
-    /// [`Error::InlineTooLong`], [`Error::ImmediateInStream`], [`Error::RemoteInStream`], [`Error::NotOfRead`],
-    /// [`Error::NotOfLocal`], [`Error::NotPermitted`] in another process.
+    /// [`Error::InlineTooLong`], [`Error::ImmediateInStream`], [`Error::InvalidateInStream`], [`Error::NotOfInvalidate`],
+    /// [`Error::RemoteInStream`], [`Error::NotOfRead`], [`Error::NotOfLocal`], [`Error::NotPermitted`] in another process.
     pub unsafe fn post_send(&mut self, requests: &[WorkRequest<'_>]) -> Result<()> {
         self.context.check_memory("post a send")?;
         if !self.progress.message && requests.iter().any(|r| r.immediate.is_some()) {
             return Err(Error::ImmediateInStream);
+        }
+        if !self.progress.message && requests.iter().any(|r| r.invalidate.is_some()) {
+            return Err(Error::InvalidateInStream);
         }
         if !self.progress.message && requests.iter().any(|r| r.remote.or(r.source).is_some()) {
             return Err(Error::RemoteInStream);
@@ -628,7 +636,11 @@ unsafe fn post(
     for r in requests {
         let length = element(opcode, 0, r.wr_id, r.sges)?.length;
         let max = MAX_SGE - 1;
-        let line = r.immediate.is_some() || r.remote.or(r.source).is_some();
+        let remote = r.remote.or(r.source).is_some();
+        let line = r.immediate.or(r.invalidate).is_some() || remote;
+        if sends && r.invalidate.is_some() && (r.immediate.is_some() || remote) {
+            return Err(Error::NotOfInvalidate);
+        }
         if sends && r.source.is_some() && (r.immediate.is_some() || r.inline || r.push || r.remote.is_some()) {
             return Err(Error::NotOfRead);
         }
@@ -662,6 +674,9 @@ unsafe fn post(
         }
         if let Some(immediate) = r.immediate.filter(|_| sends) {
             wqe = wqe.with_immediate(immediate).expect("the number of ranges is checked above");
+        }
+        if let Some(key) = r.invalidate.filter(|_| sends) {
+            wqe = wqe.with_invalidate(key).expect("checked above");
         }
         if let Some(Remote { va, key }) = r.remote.filter(|_| sends) {
             wqe = wqe.with_remote(va, key).expect("the number of ranges is checked above");
@@ -718,7 +733,8 @@ mod tests {
     use super::*;
     use berth_abi::rows::recv;
     use berth_abi::wqe::{
-        OP_BIND, OP_DELAY, OP_NOP, OP_READ, OP_WRITE, SEND_FENCE, SEND_IMMEDIATE, SEND_UNSIGNALLED, SLOT_INLINE,
+        OP_BIND, OP_DELAY, OP_NOP, OP_READ, OP_WRITE, SEND_FENCE, SEND_IMMEDIATE, SEND_INLINE, SEND_INVALIDATE,
+        SEND_UNSIGNALLED, SLOT_INLINE,
     };
 
     #[test]
@@ -800,6 +816,34 @@ mod tests {
             let posted = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) };
             assert!(if good { posted.is_ok() } else { matches!(posted, Err(Error::TooManySges { got: 7, max: 6 })) });
         }
+    }
+
+    #[test]
+    fn qp_4_a_key_to_invalidate_stands_where_the_immediate_does() {
+        let (memory, mut queue, progress, _) = sender();
+        let data = [7; MAX_INLINE];
+        for inline in [false, true] {
+            let sges = [range(&data[..24])];
+            let request = WorkRequest { sges: &sges, inline, invalidate: Some(0xabcd_ef01), ..Default::default() };
+            let at = queue.producer() as usize;
+            // SAFETY: the ranges are live.
+            let slot = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap();
+            assert_eq!((memory[at].opcode, memory[at].flags & !SEND_INLINE), (OP_SEND, SEND_INVALIDATE));
+            assert_eq!(memory[at].sge[0], Sge { va: 0, len: 0, reserved: 0xabcd_ef01 });
+            assert_eq!(slot.is_some(), inline);
+            let remote = Some(Remote { va: 0, key: 1 });
+            for bad in [
+                WorkRequest { immediate: Some(1), ..request },
+                WorkRequest { remote, ..request },
+                WorkRequest { source: remote, inline: false, ..request },
+            ] {
+                // SAFETY: as above.
+                assert!(matches!(unsafe { post(&mut queue, &progress, OP_SEND, &[bad]) }, Err(Error::NotOfInvalidate)));
+            }
+        }
+        let request = WorkRequest { invalidate: Some(1), local: Some(Local::Nothing), ..Default::default() };
+        // SAFETY: there are no ranges.
+        assert!(matches!(unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }, Err(Error::NotOfLocal)));
     }
 
     #[test]
