@@ -11,7 +11,8 @@
 // What is acquired goes to the transmit half, in that order. When its payload has been read the pages go back, and arrival
 // hears that the packet is answered; or that it cannot be, which ends the connection, as a key or memory that is gone does.
 //
-// One packet in some 14 clocks.
+// A packet is two operations: its QP's turn, of six clocks, and the answer of the translation, of three. Its key is looked up
+// while the next operation is done. So there is one in nine clocks.
 module berth_fp_respond #(
     // QPs, a power of two up to 1024.
     parameter int unsigned QPS = 64,
@@ -108,37 +109,43 @@ module berth_fp_respond #(
       .rd_data(got)
   );
 
-  // A packet on its way.
+  // A packet, and what becomes of it.
+  typedef struct packed {
+    logic        again;                   // asked for again
+    logic        begins, ends;            // the READ
+    logic [23:0] psn, msn;
+    logic [12:0] len;
+    logic [63:0] va;
+    logic [7:0]  asid;
+    logic        one_shot;
+    logic [23:0] first;                   // PSN of the READ
+    logic [31:0] key;
+  } packet_t;
   typedef struct packed {
     logic [QW-1:0] q;
-    berth_card_pkg::response_t a;           // as it is sent
-    logic        frame;                   // it is
+    packet_t     p;
+    logic        frame;                   // it is sent
     logic        holds;                   // its pages are held
-    logic        again, one_shot;
-    logic [23:0] first;
-    logic [31:0] key;
     logic        failed;                  // it has no answer
     logic [3:0]  fault;
   } flight_t;
   flight_t flight;
 
-  // ---- one operation: a QP's turn, or an answer --------------------------------------------------------
-  // Where a QP's next packet is: nothing is asked for; the pages are looked for, to be held; the host is being asked; it was.
+  // ---- one operation: a QP's turn, or an answer, of the translation or of the keys --------------------------
+  // Where a QP's next packet is: nothing is asked for; key and pages are looked for, to be held; the host is being asked; it was.
   localparam logic [1:0] NONE = 2'd0, HOLD = 2'd1, ASK = 2'd2, WAIT = 2'd3;
   typedef struct packed {
     logic [1:0]  phase;
-    logic        again;                   // what the answer is for is asked for again
     logic        refused;                 // the host cannot have the memory
     logic        stop;                    // an answer fails
     logic [LR:0] head, head_again;        // READs that are answered
     logic [8:0]  sent, sent_again;        // packets of the next one that are
     logic [23:0] next, msn;               // behind the last packet of one that was not asked for again; that packet's
-    logic [7:0]  asid;
   } row_t;
-  typedef enum logic [3:0] {IDLE, ROW, PICK, JOB, CALC, DO, KEY, TOLD, ACQUIRE, WISH} state_t;
+  typedef enum logic [2:0] {IDLE, ROW, PICK, JOB, CALC, DO, WISH} state_t;
   state_t state_q;
   logic [QW-1:0] q_q, q_next;
-  logic is_answer_q, take;
+  logic is_answer_q, is_refusal_q, take;
   logic [1:0] kind_q;
   logic [7:0] status_q;
   logic room, fence_q, row_we, push, gone;
@@ -149,18 +156,24 @@ module berth_fp_respond #(
   logic again, some, again_q, some_q, flying, flying_q;
   logic [LR:0] head;
   logic [8:0] done;
-  logic [63:0] va_q;
   logic [20:0] left;
-  logic [12:0] mtu, len_q;
-  logic [23:0] psn_q, msn_q;
-  logic begins_q, ends_q, may_q;
-  logic [7:0] asid_q;
-  logic denied_q;
+  logic [12:0] mtu;
+  logic may_q;
+  packet_t p_q, waiting;                  // that of this operation; the one that a QP's answer is for
 
-  assign got_pop  = state_q == IDLE && got_valid;
-  assign turn_pop = state_q == IDLE && !got_valid && turn_valid && room && !fence_q;
-  assign take     = got_pop || turn_pop;
-  assign q_next   = got_valid ? got.tag[QW-1:0] : turn_q;
+  // What is looked for: the key, then the pages. Whoever is refused by the key comes back as an operation.
+  typedef enum logic [2:0] {FREE, KEY, TOLD, ACQUIRE, REFUSED} look_t;
+  look_t look_q;
+  logic [QW-1:0] look_for_q;
+  logic [15:0] domain_q;
+  packet_t l_q;
+  logic wanted, look, refusal_pop;
+
+  assign refusal_pop = state_q == IDLE && look_q == REFUSED;
+  assign got_pop  = state_q == IDLE && !refusal_pop && got_valid;
+  assign turn_pop = state_q == IDLE && !refusal_pop && !got_valid && turn_valid && room && !fence_q;
+  assign take     = refusal_pop || got_pop || turn_pop;
+  assign q_next   = refusal_pop ? look_for_q : got_valid ? got.tag[QW-1:0] : turn_q;
   berth_fp_mem #(
       .WIDTH($bits(row)),
       .DEPTH(QPS),
@@ -173,6 +186,19 @@ module berth_fp_respond #(
       .re(take),
       .raddr(q_next),
       .rdata(row)
+  );
+  berth_fp_mem #(
+      .WIDTH($bits(waiting)),
+      .DEPTH(QPS),
+      .OWN(1'b1)
+  ) m_waiting (
+      .clk,
+      .we(look_q == ACQUIRE),
+      .waddr(look_for_q),
+      .wdata(l_q),
+      .re(got_pop),
+      .raddr(q_next),
+      .rdata(waiting)
   );
   berth_fp_mem #(
       .WIDTH($bits(way)),
@@ -201,14 +227,14 @@ module berth_fp_respond #(
   always_ff @(posedge clk) begin
     if (begin_valid || (read_valid && !read.again)) put[begin_valid ? way_q : read_q] <= begin_valid ? '0 : put[read_q] + (LR+1)'(1);
     if (begin_valid || (read_valid && read.again)) put_again[begin_valid ? way_q : read_q] <= begin_valid ? '0 : put_again[read_q] + (LR+1)'(1);
-    if (begin_valid || (push && !flight.failed && ends_q && !again_q)) over[begin_valid ? way_q : q_q] <= begin_valid ? '0 : f.head;
-    if (begin_valid || (push && !flight.failed && ends_q && again_q)) over_again[begin_valid ? way_q : q_q] <= begin_valid ? '0 : f.head_again;
+    if (begin_valid || (push && !flight.failed && p_q.ends && !p_q.again)) over[begin_valid ? way_q : q_q] <= begin_valid ? '0 : f.head;
+    if (begin_valid || (push && !flight.failed && p_q.ends && p_q.again)) over_again[begin_valid ? way_q : q_q] <= begin_valid ? '0 : f.head_again;
   end
   // A response may be answered by the next READ before arrival hears that the packet has left.
   assign st_reads  = put[way_q] - over[way_q];
   assign st_agains = put_again[way_q] - over_again[way_q];
 
-  assign again = is_answer_q ? row_q.again : put_again[q_q] != row_q.head_again;
+  assign again = put_again[q_q] != row_q.head_again;
   assign some  = again || put[q_q] != row_q.head;
   assign head  = again ? row_q.head_again : row_q.head;
   assign done  = again_q ? row_q.sent_again : row_q.sent;
@@ -218,17 +244,18 @@ module berth_fp_respond #(
   always_ff @(posedge clk) begin
     case (state_q)
       IDLE: begin
-        q_q         <= q_next;
-        is_answer_q <= got_valid;
-        kind_q      <= got.kind;
-        status_q    <= got.status;
-        denied_q    <= 1'b0;
+        q_q          <= q_next;
+        is_answer_q  <= got_pop || refusal_pop;
+        is_refusal_q <= refusal_pop;
+        kind_q       <= got.kind;
+        status_q     <= got.status;
         if (take) state_q <= ROW;
       end
       ROW: begin
         row_q     <= fresh_q[q_q] ? '0 : row;
         way_now_q <= there;
-        state_q   <= PICK;
+        p_q       <= is_refusal_q ? l_q : waiting;
+        state_q   <= is_answer_q ? DO : PICK;
       end
       PICK: begin
         again_q  <= again;
@@ -241,31 +268,24 @@ module berth_fp_respond #(
         state_q <= CALC;
       end
       CALC: begin
-        va_q     <= job_q.va + (64'(done) << job_q.log2_mtu);
-        len_q    <= left > 21'(mtu) ? mtu : left[12:0];
-        psn_q    <= job_q.psn + 24'(done);
-        begins_q <= done == '0;
-        ends_q   <= done + 9'd1 == job_q.packets;
+        p_q.again    <= again_q;
+        p_q.begins   <= done == '0;
+        p_q.ends     <= done + 9'd1 == job_q.packets;
+        p_q.psn      <= job_q.psn + 24'(done);
+        p_q.msn      <= again_q || (done == '0 && way_now_q.psn == job_q.psn) ? way_now_q.msn : row_q.msn + 24'(done == '0);
+        p_q.len      <= left > 21'(mtu) ? mtu : left[12:0];
+        p_q.va       <= job_q.va + (64'(done) << job_q.log2_mtu);
+        p_q.one_shot <= job_q.one_shot;
+        p_q.first    <= job_q.psn;
+        p_q.key      <= job_q.key;
         // All before it is in place, or ends with the answer to the READ before it, which is on its way.
         may_q    <= again_q || done != '0 || way_now_q.psn == job_q.psn || (flying_q && row_q.next == job_q.psn);
-        msn_q    <= again_q || (done == '0 && way_now_q.psn == job_q.psn) ? way_now_q.msn : row_q.msn + 24'(done == '0);
         state_q  <= DO;
       end
-      // Waits for a QP that begins.
+      // Waits for a QP that begins, and for the one that looks.
       DO:
-      if (!begin_valid) begin
-        asid_q  <= row_q.asid;
-        state_q <= IDLE;
-        if (!is_answer_q && !gone && row_q.phase == NONE && !row_q.refused && some_q && may_q && len_q != '0) state_q <= KEY;
-        if (is_answer_q && row_q.phase == HOLD && kind_q == MISS && !gone) state_q <= WISH;
-      end
-      KEY: if (ask_ready) state_q <= TOLD;
-      TOLD:
-      if (told_valid) begin
-        asid_q   <= told.asid;
-        denied_q <= told.refusal != berth_row_pkg::KEY_OK;
-        state_q  <= ACQUIRE;
-      end
+      if (!begin_valid && !(wanted && look_q != FREE && look_q != REFUSED))
+        state_q <= is_answer_q && !is_refusal_q && row_q.phase == HOLD && kind_q == MISS && !gone ? WISH : IDLE;
       default: state_q <= IDLE;
     endcase
     fresh_q <= (fresh_q & ~(row_we ? QPS'(1) << q_q : '0)) | (begin_valid ? QPS'(1) << way_q : '0);
@@ -275,69 +295,84 @@ module berth_fp_respond #(
     end
   end
 
-  assign ask_valid   = state_q == KEY;
+  assign wanted = !is_answer_q && !gone && row_q.phase == NONE && !row_q.refused && some_q && may_q && p_q.len != '0;
+  assign look   = state_q == DO && !begin_valid && wanted && look_q == FREE;
+  always_ff @(posedge clk) begin
+    case (look_q)
+      FREE: if (look) begin
+        look_for_q <= q_q;
+        domain_q   <= job_q.domain;
+        l_q        <= p_q;
+        look_q     <= KEY;
+      end
+      KEY: if (ask_ready) look_q <= TOLD;
+      TOLD: begin
+        l_q.asid <= told.asid;
+        if (told_valid) look_q <= told.refusal == berth_row_pkg::KEY_OK ? ACQUIRE : REFUSED;
+      end
+      ACQUIRE: if (holding) look_q <= FREE;
+      default: if (refusal_pop) look_q <= FREE;
+    endcase
+    if (rst) look_q <= FREE;
+  end
+
+  assign ask_valid   = look_q == KEY;
   assign ask.claim   = 1'b0;
   assign ask.again   = 1'b1;              // a one-shot key is this READ's since arrival has taken it
   assign ask.right   = berth_card_pkg::RIGHT_BIT_READ;
-  assign ask.qpn     = 16'(q_q);
-  assign ask.domain  = job_q.domain;
-  assign ask.key     = job_q.key;
-  assign ask.va      = va_q;
-  assign ask.len     = 32'(len_q);
-  assign ask.psn     = psn_q;
+  assign ask.qpn     = 16'(look_for_q);
+  assign ask.domain  = domain_q;
+  assign ask.key     = l_q.key;
+  assign ask.va      = l_q.va;
+  assign ask.len     = 32'(l_q.len);
+  assign ask.psn     = l_q.psn;
   assign ask.packets = 24'd1;
 
   // ---- decide ----------------------------------------------------------------------------------------------
   logic [4:0] put_q, give_q, done_q;      // of the flights
-  logic [4:0] holds_q;                    // pages are looked for, to be held: their flights have a place
+  logic [4:0] holds_q;                    // key and pages are looked for, to be held: their flights have a place
   logic holding, looked;
   berth_card_pkg::range_ask_t acquire, release_;
   logic rel_valid;
 
-  assign looked = state_q == DO && !begin_valid && is_answer_q && row_q.phase == HOLD && kind_q != READY;
+  assign looked = state_q == DO && !begin_valid && (is_refusal_q || (is_answer_q && row_q.phase == HOLD && kind_q != READY));
   always_comb begin
     f          = row_q;
     row_we     = 1'b0;
     push       = 1'b0;
     again_turn = 1'b0;
     ev_stray   = 1'b0;
-    flight.q          = q_q;
-    flight.a.begins   = begins_q;
-    flight.a.ends     = ends_q;
-    flight.a.psn      = psn_q;
-    flight.a.msn      = msn_q;
-    flight.a.len      = len_q;
-    flight.a.asid     = row_q.asid;
-    flight.a.va       = va_q;
-    flight.a.tag      = put_q[3:0];
-    flight.frame      = !gone;
-    flight.holds      = is_answer_q;
-    flight.again      = again_q;
-    flight.one_shot   = job_q.one_shot;
-    flight.first      = job_q.psn;
-    flight.key        = job_q.key;
-    flight.failed     = 1'b0;
-    flight.fault      = row_q.refused ? berth_row_pkg::FAULT_PAGE : berth_row_pkg::FAULT_ACCESS;
-    case (state_q)
-      DO:
-      if (begin_valid) begin
+    flight.q      = q_q;
+    flight.p      = p_q;
+    flight.frame  = !gone;
+    flight.holds  = is_answer_q && !is_refusal_q;
+    flight.failed = 1'b0;
+    flight.fault  = row_q.refused ? berth_row_pkg::FAULT_PAGE : berth_row_pkg::FAULT_ACCESS;
+    if (state_q == DO && !begin_valid) begin
+      if (is_refusal_q || (!is_answer_q && !gone && row_q.phase == NONE && some_q && row_q.refused)) begin
+        push          = 1'b1;
+        row_we        = 1'b1;
+        f.phase       = NONE;
+        f.refused     = 1'b0;
+        f.stop        = 1'b1;
+        flight.frame  = 1'b0;
+        flight.failed = 1'b1;
+      end else if (wanted) begin
+        row_we     = look;
+        f.phase    = HOLD;
+        again_turn = look_q == REFUSED;
       end else if (!is_answer_q) begin
-        if (!gone && row_q.phase == NONE && some_q && (row_q.refused || (may_q && len_q == '0))) begin
-          push          = 1'b1;
-          row_we        = 1'b1;
-          again_turn    = !row_q.refused;
-          f.refused     = 1'b0;
-          f.stop        = row_q.refused;
-          flight.frame  = !row_q.refused;
-          flight.failed = row_q.refused;
-        end
+        // Nothing is to be read.
+        push       = !gone && row_q.phase == NONE && some_q && may_q && p_q.len == '0;
+        row_we     = push;
+        again_turn = push;
       end else
         case (row_q.phase)
           HOLD: begin
             ev_stray = kind_q == READY;
-            if (kind_q != READY) f.phase = NONE;
+            if (kind_q != READY) f.phase = kind_q == HIT || gone ? NONE : ASK;
             push       = kind_q == HIT;
-            row_we     = kind_q == HIT || gone;
+            row_we     = kind_q != READY;
             again_turn = kind_q == HIT;
           end
           ASK: begin
@@ -355,35 +390,17 @@ module berth_fp_respond #(
           end
           default: ev_stray = 1'b1;
         endcase
-      ACQUIRE: begin
-        f.phase = HOLD;
-        f.again = again_q;
-        f.asid  = asid_q;
-        row_we  = 1'b1;
-        push    = denied_q;
-        if (denied_q) begin
-          f.phase       = NONE;
-          f.stop        = 1'b1;
-          flight.frame  = 1'b0;
-          flight.failed = 1'b1;
-        end
-      end
-      WISH: begin
-        f.phase = ASK;
-        row_we  = 1'b1;
-      end
-      default: ;
-    endcase
+    end
     // The next packet, or READ.
     if (push && !flight.failed) begin
-      if (again_q) begin
-        f.sent_again = ends_q ? '0 : row_q.sent_again + 9'd1;
-        f.head_again = row_q.head_again + (LR+1)'(ends_q);
+      if (p_q.again) begin
+        f.sent_again = p_q.ends ? '0 : row_q.sent_again + 9'd1;
+        f.head_again = row_q.head_again + (LR+1)'(p_q.ends);
       end else begin
-        f.sent = ends_q ? '0 : row_q.sent + 9'd1;
-        f.head = row_q.head + (LR+1)'(ends_q);
-        f.next = psn_q + 24'd1;
-        f.msn  = msn_q;
+        f.sent = p_q.ends ? '0 : row_q.sent + 9'd1;
+        f.head = row_q.head + (LR+1)'(p_q.ends);
+        f.next = p_q.psn + 24'd1;
+        f.msn  = p_q.msn;
       end
     end
   end
@@ -409,15 +426,15 @@ module berth_fp_respond #(
   assign asks_pop = hold_ready && !rel_valid;
   always_ff @(posedge clk)
     asks_q <= rst ? '0 : asks_q + 6'(holding || state_q == WISH) - 6'(asks_valid && asks_pop);
-  assign holding = state_q == ACQUIRE && !denied_q;
+  assign holding = look_q == ACQUIRE && state_q != WISH;
   always_comb begin
     acquire       = '0;
-    acquire.quiet = state_q == ACQUIRE;
-    acquire.probe = state_q == WISH;
-    acquire.asid  = asid_q;
-    acquire.va    = va_q;
-    acquire.len   = 31'(len_q);
-    acquire.tag   = {3'b111, 3'd0, 10'(q_q)};
+    acquire.quiet = holding;
+    acquire.probe = !holding;
+    acquire.asid  = holding ? l_q.asid : p_q.asid;
+    acquire.va    = holding ? l_q.va : p_q.va;
+    acquire.len   = 31'(holding ? l_q.len : p_q.len);
+    acquire.tag   = {3'b111, 3'd0, 10'(holding ? look_for_q : q_q)};
   end
   assign hold_valid = rel_valid || asks_valid;
   assign hold       = rel_valid ? release_ : asked;
@@ -432,28 +449,35 @@ module berth_fp_respond #(
   assign last       = flights[done_q[3:0]];
   assign rsp_valid  = give_q != put_q && given.frame;
   assign rsp_q      = given.q;
-  assign rsp        = given.a;
+  assign rsp.begins = given.p.begins;
+  assign rsp.ends   = given.p.ends;
+  assign rsp.psn    = given.p.psn;
+  assign rsp.msn    = given.p.msn;
+  assign rsp.len    = given.p.len;
+  assign rsp.asid   = given.p.asid;
+  assign rsp.va     = given.p.va;
+  assign rsp.tag    = give_q[3:0];
   assign gives      = give_q != put_q && (!given.frame || rsp_ready);
   assign last_there = done_q != give_q && read_bits_q[done_q[3:0]];
   assign rel_valid  = last_there && last.holds && !released_q;
   assign tells      = last_there && !rel_valid;
   assign answered_valid    = tells && !over_q[last.q];
   assign answered_q        = last.q;
-  assign answered.again    = last.again;
-  assign answered.psn      = last.a.psn;
-  assign answered.ends     = last.a.ends;
-  assign answered.first    = last.first;
-  assign answered.one_shot = last.one_shot;
-  assign answered.key      = last.key;
+  assign answered.again    = last.p.again;
+  assign answered.psn      = last.p.psn;
+  assign answered.ends     = last.p.ends;
+  assign answered.first    = last.p.first;
+  assign answered.one_shot = last.p.one_shot;
+  assign answered.key      = last.p.key;
   assign answered.failed   = last.failed || bad_q[done_q[3:0]];
   assign answered.fault    = last.failed ? last.fault : berth_row_pkg::FAULT_WRITE;
   assign passes       = tells && (answered_ready || over_q[last.q]);
   always_comb begin
     release_           = '0;
     release_.give_back = 1'b1;
-    release_.asid      = last.a.asid;
-    release_.va        = last.a.va;
-    release_.len       = 31'(last.a.len);
+    release_.asid      = last.p.asid;
+    release_.va        = last.p.va;
+    release_.len       = 31'(last.p.len);
     flying = 1'b0;
     for (int unsigned i = 0; i < FLIGHTS; i++) if (used_q[i] && flight_of[i] == q_q) flying = 1'b1;
   end
@@ -479,7 +503,7 @@ module berth_fp_respond #(
       done_q     <= done_q + 5'd1;
       released_q <= 1'b0;
     end
-    holds_q <= holds_q + 5'(holding) - 5'(looked);
+    holds_q <= holds_q + 5'(look) - 5'(looked);
     over_q <= (over_q | (end_valid ? QPS'(1) << way_q : '0) | (passes && answered.failed ? QPS'(1) << last.q : '0))
             & ~(begin_valid ? QPS'(1) << way_q : '0);
     if (rst) begin
@@ -508,7 +532,7 @@ module berth_fp_respond #(
       .rdata(waits)
   );
   always_comb begin
-    mine = state_q != IDLE && q_q == asked_q;
+    mine = (state_q != IDLE && q_q == asked_q) || (look_q != FREE && look_for_q == asked_q);
     for (int unsigned i = 0; i < FLIGHTS; i++) if (used_q[i] && flight_of[i] == asked_q) mine = 1'b1;
   end
   always_ff @(posedge clk) st_busy <= mine || (waits && !fresh_q[asked_q]);
