@@ -1017,7 +1017,12 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
                 self.deadline = None;
                 self.woken = Some((held, now));
             }
-            _ => self.go = Some(first),
+            // That of an earlier packet may come behind it, and be over before the NAK comes: the furthest one is kept.
+            _ => {
+                let oldest = self.window.una().minus(self.below);
+                let behind = |go: u32| Psn::new(go).since(oldest) > Psn::new(first).since(oldest);
+                self.go = self.go.filter(|&go| behind(go)).or(Some(first));
+            }
         }
     }
 
