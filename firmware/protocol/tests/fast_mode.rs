@@ -574,6 +574,20 @@ fn pc_4_a_word_of_an_earlier_copy_begins_no_wait() {
 }
 
 #[test]
+fn pc_4_while_no_round_trip_is_known_one_word_behind_a_go_begins_no_wait() {
+    let (mut w, a, b) = pair(78);
+    not_yet(&mut w, &a, 0);
+    event(&mut w, &b, EVENT_TARGET, 0);
+    w.run(100_000);
+    assert_eq!(commands(&w, &a, TX)[1..], [send::CMD_GO_ON]);
+    not_yet(&mut w, &a, 0);
+    assert_eq!(commands(&w, &a, TX)[2..], [send::CMD_GO_ON], "it may be of what went before the GO");
+    not_yet(&mut w, &a, 0);
+    w.run(NOT_YET / 2);
+    assert_eq!(commands(&w, &a, TX).len(), 3, "it waits");
+}
+
+#[test]
 fn pc_4_a_connection_that_waits_asks_again_after_a_while_without_a_go() {
     let (mut w, a, _) = pair(73);
     not_yet(&mut w, &a, 0);

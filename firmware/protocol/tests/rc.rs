@@ -1118,6 +1118,24 @@ fn pc_4_not_yet_for_an_earlier_copy_begins_no_wait() {
 }
 
 #[test]
+fn pc_4_while_no_round_trip_is_known_one_not_yet_behind_a_go_begins_no_wait() {
+    let mut p = Pair::<24, 32>::berth(1);
+    let offset = p.bytes(100, 1);
+    p.a.post(message(Op::Write, 1, offset, 100, 0)).unwrap();
+    let not_yet = ResponseBody::Ack { syndrome: Syndrome::Rnr(0), sack: None };
+    let not_yet = ResponsePacket { psn: 5, msn: 0, body: not_yet };
+    for waits in [true, false, true] {
+        assert!(p.transmit());
+        p.a.response(p.now, &not_yet);
+        assert_eq!(p.a.waiting().is_some(), waits);
+        if waits {
+            p.a.go(p.now, 5);
+            p.now += 1_000_000;
+        }
+    }
+}
+
+#[test]
 fn pc_4_a_lost_go_costs_the_long_timer_only() {
     let mut p = Pair::<24, 32>::berth(1);
     p.host.absent = 100;

@@ -3,7 +3,7 @@
 
 use super::shared::Shared;
 use crate::credit::recall::Recall;
-use crate::rc::Tries;
+use crate::rc::{Tries, Woken};
 use crate::wire::headers::Template;
 use berth_abi::card::FIRST_QPN;
 
@@ -109,8 +109,10 @@ pub struct Fast {
     pub waits_until: u64,
     /// A GO has come and no wait for it: the next PSN then. What it is for had left.
     pub(super) go: Option<u32>,
-    /// When a GO last ended a wait.
-    pub(super) woken: Option<u64>,
+    /// Which packet waits.
+    pub(super) held: u32,
+    /// The wait that a GO ended last.
+    pub(super) woken: Woken,
 }
 
 impl Fast {
@@ -125,7 +127,8 @@ impl Fast {
         rests_until: 0,
         waits_until: 0,
         go: None,
-        woken: None,
+        held: 0,
+        woken: Woken::NONE,
     };
 }
 

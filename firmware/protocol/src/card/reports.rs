@@ -9,7 +9,7 @@ use super::shared::Shared;
 use crate::base::rule::{self, Rule};
 use crate::credit::recall::Answered;
 use crate::memory::keys::Binding;
-use crate::rc::{NOT_YET_TIMER, NakCode, RoundTrip, Syndrome, Tries};
+use crate::rc::{NOT_YET_TIMER, NakCode, RoundTrip, Syndrome, Tries, Woken};
 use crate::wire::headers::{PSN_MASK, psn_sub};
 use berth_abi::counters::{
     F_ACCESS_REFUSED, F_BAD_INDEX, F_BINDS, F_BINDS_REFUSED, F_FAST_EVENTS, F_INVALIDATES, F_INVALIDATES_REFUSED,
@@ -112,12 +112,11 @@ impl Qp {
             (self.fast.due, self.sq.deadline) = (Due::Nothing, 0);
         }
         self.fast.waits_until = now + NOT_YET;
-        // A GO has overtaken the NAK, unless the packet left only after it; or the NAK is for an earlier copy of what a GO
-        // has let go within a round trip.
+        self.fast.held = psn;
+        // A GO has overtaken the NAK, unless the packet left only after it; or the NAK is for an earlier copy.
         let overtaken = self.fast.go.take().is_some_and(|next| psn_sub(psn, next) >> 23 != 0);
-        let round = RoundTrip::of(self.fast_sends(send::ROUND_TRIP, hw).wrapping_mul(UNIT)).get();
-        let late = self.fast.woken.is_some_and(|at| now.saturating_sub(at) < round as u64);
-        match overtaken || late {
+        let round = RoundTrip::of(self.fast_sends(send::ROUND_TRIP, hw).wrapping_mul(UNIT));
+        match overtaken || self.fast.woken.late(psn, now, round) {
             true => self.fast_go_on(hw),
             false => sh.arm(self.fast.waits_until, hw),
         }
@@ -135,7 +134,7 @@ impl Qp {
     #[inline(never)]
     pub fn fast_go<H: Hw>(&mut self, now: u64, hw: &mut H) {
         if self.fast.waits_until != 0 {
-            self.fast.woken = Some(now);
+            self.fast.woken = Woken::at(self.fast.held, now);
             self.fast_go_on(hw);
         } else {
             self.fast.go = Some(self.fast_sends(send::NEXT, hw));

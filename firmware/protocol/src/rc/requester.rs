@@ -4,7 +4,8 @@
 use super::packet::credit_count;
 use super::{
     Bitmap, Kind, MAX_FLIGHT, MAX_WINDOW, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Reach, Remote,
-    RequestPacket, ResponseBody, ResponsePacket, RoundTrip, Syndrome, Tries, Wide, Window, Witness, packets, rnr_time,
+    RequestPacket, ResponseBody, ResponsePacket, RoundTrip, Syndrome, Tries, Wide, Window, Witness, Woken, packets,
+    rnr_time,
 };
 use crate::base::bound::{Bound, at_most};
 use crate::base::rule::{self, Rule};
@@ -296,8 +297,8 @@ pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     wait: Option<Wait>,
     /// The last GO that came for an operation that is not acknowledged: it may overtake its NAK.
     go: Option<u32>,
-    /// Which packet's wait a GO ended, and when, until it is acknowledged.
-    woken: Option<(u32, u64)>,
+    /// The wait that a GO ended, until its packet is acknowledged.
+    woken: Woken,
     /// Acknowledgement time-out, or the end of the wait.
     deadline: Option<u64>,
     /// When a packet goes again as a probe.
@@ -339,7 +340,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             rnr_tries: 0,
             wait: None,
             go: None,
-            woken: None,
+            woken: Woken::NONE,
             deadline: None,
             probe_at: None,
             probes: 0,
@@ -765,7 +766,9 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         }
         if moved != 0 {
             self.go = self.go.filter(|&go| self.open(Psn::new(go)));
-            self.woken = self.woken.filter(|&(held, _)| self.open(Psn::new(held)));
+            let mut woken = self.woken;
+            woken.keep(|held| self.open(Psn::new(held)));
+            self.woken = woken;
         }
         moved != 0
     }
@@ -806,7 +809,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         self.failed = Some(status);
         self.wait = None;
         self.go = None;
-        self.woken = None;
+        self.woken = Woken::NONE;
         self.deadline = None;
         self.probe_at = None;
         self.delay = None;
@@ -956,9 +959,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         // Later packets may have been dropped too; those that were not will be acknowledged meanwhile.
         self.window.lose_from(psn.since(self.window.una()));
         let memory = timer & 0x1f == NOT_YET_TIMER;
-        let round = self.round.get() as u64;
-        let late = self.woken.is_some_and(|(held, at)| held == psn.get() && now.saturating_sub(at) < round);
-        if memory && (self.go.take().is_some() || late) {
+        if memory && (self.go.take().is_some() || self.woken.late(psn.get(), now, self.round)) {
             // GO has overtaken it.
             return Outcome::Progress;
         }
@@ -1005,8 +1006,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
     /// The peer asks for memory of packets behind the held one too, and one GO may stand for several. So any GO ends the
     /// wait; a packet whose memory is still absent is told to wait once more.
     ///
-    /// A NAK that comes within a round trip of that may be for an earlier copy of the packet, and its GO may be this one:
-    /// it begins no wait.
+    /// A NAK that comes soon after that may be for an earlier copy of the packet, and its GO may be this one ([`Woken`]).
     pub fn go(&mut self, now: u64, first: u32) {
         if self.failed.is_some() || !self.open(Psn::new(first)) {
             return;
@@ -1015,7 +1015,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             Some(Wait::Memory(held)) => {
                 self.wait = None;
                 self.deadline = None;
-                self.woken = Some((held, now));
+                self.woken = Woken::at(held, now);
             }
             // That of an earlier packet may come behind it, and be over before the NAK comes: the furthest one is kept.
             _ => {

@@ -80,6 +80,41 @@ impl Tries {
     }
 }
 
+/// The wait for the peer's memory (PC-4) that a GO ended last: which packet's, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Woken(Option<(u32, u64)>);
+
+impl Woken {
+    /// None.
+    pub const NONE: Self = Self(None);
+
+    /// A GO ends the wait of packet `psn`.
+    pub const fn at(psn: u32, now: u64) -> Self {
+        Self(Some((psn, now)))
+    }
+
+    /// Whether a "not yet" for `psn` may be for a copy that left before that GO, which was for its memory: it begins no wait.
+    /// Within a `round` trip it may; while none is known, the first one may.
+    pub fn late(&mut self, psn: u32, now: u64, round: RoundTrip) -> bool {
+        let Some((held, at)) = self.0 else {
+            return false;
+        };
+        if held != psn {
+            return false;
+        }
+        if round.get() == 0 {
+            *self = Self::NONE;
+            return true;
+        }
+        now.saturating_sub(at) < round.get() as u64
+    }
+
+    /// It is forgotten unless `open` says of its packet that it is not acknowledged.
+    pub fn keep(&mut self, open: impl FnOnce(u32) -> bool) {
+        self.0 = self.0.filter(|&(held, _)| open(held));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +130,19 @@ mod tests {
         assert_eq!(RoundTrip::of(100).twice(30, 1000), 200);
         assert_eq!(RoundTrip::of(10).twice(30, 1000), 30);
         assert_eq!(RoundTrip::of(u32::MAX).twice(0, 0), 2 * u32::MAX as u64);
+    }
+
+    #[test]
+    fn pc_4_a_late_not_yet_is_told_by_the_round_trip_or_is_the_first_one() {
+        let mut woken = Woken::at(7, 1000);
+        assert!(!woken.late(8, 1000, RoundTrip::of(100)), "another packet's");
+        assert!(woken.late(7, 1099, RoundTrip::of(100)) && woken.late(7, 1099, RoundTrip::of(100)));
+        assert!(!woken.late(7, 1100, RoundTrip::of(100)));
+        let unknown = RoundTrip::default();
+        assert!(woken.late(7, 500_000, unknown) && !woken.late(7, 500_000, unknown));
+        let mut over = Woken::at(7, 1000);
+        over.keep(|psn| psn != 7);
+        assert_eq!(over, Woken::NONE);
     }
 
     #[test]
