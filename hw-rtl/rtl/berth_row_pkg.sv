@@ -181,6 +181,7 @@ package berth_row_pkg;
         logic [0:0] waits; // One waits for `CMD_INVALIDATED`
     } recv_invalidate_t;
     localparam logic [5:0] RECV_INVALIDATE          = 6'h26; // Read: whether a SEND with invalidate waits (QP-4)
+    localparam logic [5:0] RECV_INVALIDATE_KEY      = 6'h27; // Read: the key that it names, if one waits
     typedef struct packed {
         logic [23:0] zero_31_8;
         logic [0:0] known; // There is one; else these words say nothing
@@ -207,7 +208,7 @@ package berth_row_pkg;
     localparam logic [7:0] RECV_CMD_KEY_STORE       = 8'h0a; // The staged key takes the place of the table that `argument` names; a one-shot key is fresh
     localparam logic [7:0] RECV_CMD_KEY_LOAD        = 8'h0b; // The key in that place is staged
     localparam logic [7:0] RECV_CMD_INVALIDATED     = 8'h0c; // The key of the SEND with invalidate that waits is dead: its receive completes, and what is behind it goes on
-    localparam logic [7:0] RECV_CMD_NOT_INVALIDATED = 8'h0d; // The key, which is in `KEY`, is none that the peer may invalidate, which breaks the connection by `FAULT_ACCESS`
+    localparam logic [7:0] RECV_CMD_NOT_INVALIDATED = 8'h0d; // That key is none that the peer may invalidate, which breaks the connection by `FAULT_ACCESS`
     localparam logic [3:0] STEP_START               = 4'h0; // A QP begins
     localparam logic [3:0] STEP_END                 = 4'h1; // It has ended: no list goes, nothing is granted
     localparam logic [3:0] STEP_ASK                 = 4'h2; // Nothing changes; the engine's answer says how things are

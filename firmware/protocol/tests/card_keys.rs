@@ -246,7 +246,9 @@ fn qp_4_firmware_ends_the_key_of_a_send_with_invalidate_if_a_peer_may() {
         let before = table(&w, key);
         w.nodes[0].hw.fast.reads.insert((RX, a.qpn, recv::INVALIDATE), recv::Invalidate { waits: 1 }.word());
         let named = if n == 1 { key ^ 1 } else { key };
-        w.fast_event(0, EVENT_INVALIDATE, a.qpn, named);
+        w.nodes[0].hw.fast.reads.insert((RX, a.qpn, recv::INVALIDATE_KEY), named);
+        // The row says which key, whatever an event from before the QP began anew would say.
+        w.fast_event(0, EVENT_INVALIDATE, a.qpn, !named);
         w.run(3000);
         let done = n == 0;
         let command = if done { recv::CMD_INVALIDATED } else { recv::CMD_NOT_INVALIDATED };

@@ -782,10 +782,10 @@ fn message(rig: &Rig, first: u32, n: u32, ack_request: bool) -> Vec<u8> {
 /// Firmware is told of the key of a SEND with invalidate to QP 0, and says nothing yet.
 fn told_to_end(rig: &mut Rig) -> u32 {
     rig.until(20_000, "the event", |rig| !rig.invalidations.is_empty());
-    let (due, q, key) = &mut rig.invalidations[0];
-    *due = u64::MAX;
-    assert_eq!(*q, rig.qps[0].q);
-    *key
+    let q = rig.qps[0].q;
+    assert_eq!(rig.invalidations[0].1, q);
+    rig.invalidations[0].0 = u64::MAX;
+    rig.read(0, recv::INVALIDATE_KEY)
 }
 
 /// A SEND with invalidate to QP 0, ahead of which one message is complete and behind which others are in place, waits for

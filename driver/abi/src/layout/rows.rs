@@ -398,6 +398,8 @@ pub mod recv {
             HEARD = 37;
             /// Read: whether a SEND with invalidate waits (QP-4).
             INVALIDATE = 38: Invalidate;
+            /// Read: the key that it names, if one waits.
+            INVALIDATE_KEY = 39;
             /// Read: the access of the peer for which the connection was broken, by `FAULT_ACCESS` or `FAULT_PAGE`.
             ACCESS = 40: Access;
             /// Read: its key.
@@ -436,7 +438,7 @@ pub mod recv {
         CMD_KEY_LOAD = 11;
         /// The key of the SEND with invalidate that waits is dead: its receive completes, and what is behind it goes on.
         CMD_INVALIDATED = 12;
-        /// The key, which is in `KEY`, is none that the peer may invalidate, which breaks the connection by `FAULT_ACCESS`.
+        /// That key is none that the peer may invalidate, which breaks the connection by `FAULT_ACCESS`.
         CMD_NOT_INVALIDATED = 13;
         }
     }
@@ -558,7 +560,7 @@ pub mod event {
         EVENT_RECEIVE_INDEX = 0x43;
         /// Memory that the peer was told to wait for (PC-4) can be had now, or it is known that it never can: the peer is to try again. Argument: PSN of the first packet of an operation that waits in bits 23:0, the host's status in bits 31:24.
         EVENT_TARGET = 0x44;
-        /// A SEND with invalidate has its turn (QP-4): it and what is behind it wait for `CMD_INVALIDATED`. Argument: the key.
+        /// A SEND with invalidate has its turn (QP-4): it and what is behind it wait for `CMD_INVALIDATED`. `recv::INVALIDATE_KEY` says which key.
         EVENT_INVALIDATE = 0x45;
         }
     }

@@ -239,7 +239,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             return self.fast_bind(now, qpn, hw);
         }
         if code == EVENT_INVALIDATE {
-            return self.fast_invalidate(qpn, arg, hw);
+            return self.fast_invalidate(qpn, hw);
         }
         hw.count(F_FAST_EVENTS, 1);
         if let Some((qp, sh)) = self.qp(qpn)
@@ -253,7 +253,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     /// A SEND with invalidate to QP `qpn` has its turn (QP-4): its receive completes when the key is dead, and what it has
     /// let in is over.
     #[inline(never)]
-    fn fast_invalidate<H: Hw>(&mut self, qpn: u32, key: u32, hw: &mut H) {
+    fn fast_invalidate<H: Hw>(&mut self, qpn: u32, hw: &mut H) {
         let qp = Self::index(qpn).and_then(|i| self.qps.get_mut(i));
         let Some(qp) = qp.filter(|qp| qp.fast.on && qp.state == CONNECTED) else {
             return;
@@ -262,6 +262,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             // The QP has begun anew since, or broken.
             return;
         }
+        let key = qp.fast_receives(recv::INVALIDATE_KEY, hw);
         match self.keys.invalidate((qp.asid, qp.domain), key, &mut self.sh, hw) {
             Ok(()) => {
                 hw.count(F_INVALIDATES, 1);
@@ -269,7 +270,6 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             }
             Err(_) => {
                 hw.count(F_INVALIDATES_REFUSED, 1);
-                qp.fast_receive(recv::KEY, key, hw);
                 qp.fast_receive(recv::COMMAND, recv::CMD_NOT_INVALIDATED, hw);
             }
         }

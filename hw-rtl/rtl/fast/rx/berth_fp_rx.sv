@@ -314,6 +314,7 @@ module berth_fp_rx #(
           berth_row_pkg::RECV_COUNTS: fc_rdata <= counts;
           berth_row_pkg::RECV_HEARD: fc_rdata <= st_heard;
           berth_row_pkg::RECV_INVALIDATE: fc_rdata <= {31'd0, st_waits};
+          berth_row_pkg::RECV_INVALIDATE_KEY: fc_rdata <= ending;
           berth_row_pkg::RECV_ACCESS: fc_rdata <= c_access;
           berth_row_pkg::RECV_ACCESS_KEY: fc_rdata <= refused.key;
           berth_row_pkg::RECV_ACCESS_RANGE: fc_rdata <= refused.va[31:0];
@@ -612,7 +613,19 @@ module berth_fp_rx #(
   logic [3:0] broken_fault;
   logic broken_named, invalidate_valid;
   logic [QW-1:0] invalidate_q;
-  logic [31:0] invalidate_key;
+  logic [31:0] invalidate_key, ending;
+  berth_fp_mem #(
+      .WIDTH(32),
+      .DEPTH(QPS)
+  ) m_endings (
+      .clk,
+      .we(invalidate_valid),
+      .waddr(invalidate_q),
+      .wdata(invalidate_key),
+      .re(1'b1),
+      .raddr(c_q),
+      .rdata(ending)
+  );
   logic pl_fenced;
   logic ar_busy, pl_busy, dn_busy, rq_busy, gr_busy, bd_busy, pl_free_valid;
   berth_card_pkg::arrival_step_t arrival_cmd;
@@ -624,7 +637,7 @@ module berth_fp_rx #(
   assign arrival_cmd.foreign   = c_mode.foreign;
   assign arrival_cmd.rnr       = c_mode.rnr_timer;
   assign arrival_cmd.reads     = c_mode.reads;
-  assign arrival_cmd.key       = stage[S_KEY];
+  assign arrival_cmd.key       = ending;
   logic [$clog2(berth_regs_pkg::MAX_READS):0] st_reads, st_agains;
   logic read_valid, way_we, way_due, begin_valid, end_valid, answered_valid, answered_ready;
   logic [QW-1:0] read_q, way_q, answered_q;
@@ -1189,7 +1202,7 @@ module berth_fp_rx #(
       .rst,
       .put({invalidate_valid, came_valid, lost_valid, broken_valid}),
       .put_q({invalidate_q, came_q, lost_q, broken_q}),
-      .put_word({invalidate_key, came_status, came_psn, FE_W'({lost_index, lost_pi}), FE_W'(broken_fault)}),
+      .put_word({32'd0, came_status, came_psn, FE_W'({lost_index, lost_pi}), FE_W'(broken_fault)}),
       .clear(qp_starts),
       .clear_q(fc.qpn[QW-1:0]),
       .valid(fe_valid),

@@ -124,7 +124,7 @@ pub struct Flow {
     waits: Option<u64>,
     gone: bool,
     /// Keys that firmware has ended, for receives that are not complete.
-    dead: VecDeque<u32>,
+    dead: u32,
 }
 
 /// A doorbell: receive queue?, row, index, bytes posted, WQE.
@@ -373,7 +373,7 @@ impl Pair {
                     written: Vec::new(),
                     waits: None,
                     gone: false,
-                    dead: VecDeque::new(),
+                    dead: 0,
                 },
             );
             if settings.remote && settings.selective && settings.message {
@@ -788,7 +788,7 @@ impl Pair {
                 }
                 EVENT_INVALIDATE => {
                     let flow = self.flows[1 - k].values_mut().find(|f| f.to == q).expect("connected");
-                    flow.dead.push_back(word as u32);
+                    flow.dead += 1;
                     self.ends[k].config.push_back((1 << 16 | q << 6 | recv::COMMAND, recv::CMD_INVALIDATED));
                 }
                 EVENT_BIND => self.ends[k].config.push_back((q << 6 | send::COMMAND, send::CMD_BOUND)),
@@ -924,12 +924,9 @@ impl Pair {
         assert_eq!((c.status, c.opcode, c.flags), (WC_OK, opcode, flags), "{context}");
         if piece.end.is_none() {
             assert_eq!(c.remaining, piece.immediate.or(piece.invalidate).unwrap_or(0), "{context}");
-            if let Some(key) = piece.invalidate {
-                assert_eq!(
-                    flow.dead.pop_front(),
-                    Some(key),
-                    "{context}: it is complete before firmware has ended a key"
-                );
+            if piece.invalidate.is_some() {
+                let dead = flow.dead.checked_sub(1);
+                flow.dead = dead.unwrap_or_else(|| panic!("{context}: it is complete before firmware has ended a key"));
             }
         }
         if let Some(end) = piece.end {

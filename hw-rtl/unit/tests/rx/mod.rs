@@ -317,9 +317,9 @@ pub struct Rig {
     loads: Vec<(u64, usize, u8, Answer)>,
     /// How often in a hundred such a read fails.
     pub read_fails: u64,
-    /// SENDs with invalidate that firmware has been told of: when it says that the key has ended, QP, key. How many of 100 keys
+    /// SENDs with invalidate that firmware has been told of: when it says that the key has ended, QP. How many of 100 keys
     /// may not be.
-    pub invalidations: Vec<(u64, u32, u32)>,
+    pub invalidations: Vec<(u64, u32)>,
     pub refuses: u64,
     /// Packets of answers, and of those to what was asked for again.
     pub answers: [u64; 2],
@@ -435,7 +435,7 @@ impl Rig {
     /// A new connection on QP `i`, which holds nothing any more; its queue goes on where it is.
     pub fn restart(&mut self, i: usize) {
         let (q, pi) = (self.qps[i].q, self.qps[i].pi);
-        self.invalidations.retain(|(_, other, _)| *other != q);
+        self.invalidations.retain(|(_, other)| *other != q);
         self.qps[i] = self.start(q, pi);
     }
 
@@ -1442,12 +1442,12 @@ impl Rig {
             // Firmware tells the peer to go on.
             let event = FastEvent::from_word(word);
             if event.code as u32 == EVENT_INVALIDATE {
-                let (q, key) = (event.qpn as u32, event.argument as u32);
+                let q = event.qpn as u32;
                 let qp = self.qps.iter_mut().find(|qp| qp.q == q).expect("a QP");
                 if !qp.alone && qp.ended.is_none() {
-                    assert_eq!(qp.invalidate.take(), Some(key), "QP {q}");
+                    assert!(qp.invalidate.take().is_some(), "QP {q}");
                 }
-                self.invalidations.push((self.now + self.rng.below(1000), q, key));
+                self.invalidations.push((self.now + self.rng.below(1000), q));
             } else if event.code as u32 == EVENT_TARGET {
                 let qp = self.qps.iter_mut().find(|qp| u64::from(qp.q) == event.qpn).expect("a QP");
                 qp.requester.go(self.now, event.argument as u32 & 0xff_ffff);
@@ -1557,11 +1557,8 @@ impl Rig {
     /// Firmware has ended a key, or may not, and says so.
     fn invalidate(&mut self) {
         let Some(k) = self.invalidations.iter().position(|(due, ..)| *due <= self.now) else { return };
-        let (_, q, key) = self.invalidations.swap_remove(k);
+        let (_, q) = self.invalidations.swap_remove(k);
         let refused = self.rng.below(100) < self.refuses;
-        if refused {
-            self.config(recv::KEY, key);
-        }
         let command = if refused { recv::CMD_NOT_INVALIDATED } else { recv::CMD_INVALIDATED };
         self.config(q << 6 | recv::COMMAND, command);
     }
