@@ -412,6 +412,9 @@ package berth_regs_pkg;
     localparam logic [31:0] BTH_READ_RESPONSE_LAST   = 32'h0000000f; // RC RDMA READ Response Last
     localparam logic [31:0] BTH_READ_RESPONSE_ONLY   = 32'h00000010; // RC RDMA READ Response Only
     localparam logic [31:0] BTH_ACKNOWLEDGE          = 32'h00000011; // RC Acknowledge
+    localparam logic [31:0] BTH_ATOMIC_ACKNOWLEDGE   = 32'h00000012; // RC ATOMIC Acknowledge
+    localparam logic [31:0] BTH_CMP_SWAP             = 32'h00000013; // RC CmpSwap
+    localparam logic [31:0] BTH_FETCH_ADD            = 32'h00000014; // RC FetchAdd
     localparam logic [31:0] BTH_SEND_LAST_INVALIDATE = 32'h00000016; // RC SEND Last with Invalidate
     localparam logic [31:0] BTH_SEND_ONLY_INVALIDATE = 32'h00000017; // RC SEND Only with Invalidate
     localparam logic [31:0] BTH_UD_SEND_ONLY         = 32'h00000064; // UD SEND Only: a credit list as a datagram
@@ -493,6 +496,9 @@ package berth_regs_pkg;
     localparam logic [31:0] OP_NOP                   = 32'h00000005; // Opcode of an element that sends nothing, likewise
     localparam logic [31:0] OP_DELAY                 = 32'h00000006; // Opcode of an element that holds those behind it for a time, likewise
     localparam logic [31:0] OP_BIND                  = 32'h00000007; // Opcode of an element that binds a key, likewise
+    localparam logic [31:0] OP_CMP_SWAP              = 32'h00000008; // Opcode of a compare-and-swap, likewise
+    localparam logic [31:0] OP_FETCH_ADD             = 32'h00000009; // Opcode of a fetch-and-add, likewise
+    localparam logic [31:0] ATOMIC_BYTES             = 32'h00000008; // Bytes that an atomic changes
     localparam logic [31:0] SEND_PUSH                = 32'h00000001; // Flag of a send's element: PUSH
     localparam logic [31:0] SEND_INLINE              = 32'h00000002; // Flag of a send's element: its data stand in it
     localparam logic [31:0] SEND_IMMEDIATE           = 32'h00000004; // Flag of a send's element: an immediate stands in front of the rest

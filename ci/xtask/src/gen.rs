@@ -181,6 +181,9 @@ const EXTRA: Table = &[
     ("OP_NOP", wqe::OP_NOP as u64, " Opcode of an element that sends nothing, likewise."),
     ("OP_DELAY", wqe::OP_DELAY as u64, " Opcode of an element that holds those behind it for a time, likewise."),
     ("OP_BIND", wqe::OP_BIND as u64, " Opcode of an element that binds a key, likewise."),
+    ("OP_CMP_SWAP", wqe::OP_CMP_SWAP as u64, " Opcode of a compare-and-swap, likewise."),
+    ("OP_FETCH_ADD", wqe::OP_FETCH_ADD as u64, " Opcode of a fetch-and-add, likewise."),
+    ("ATOMIC_BYTES", wqe::ATOMIC_BYTES as u64, " Bytes that an atomic changes."),
     ("SEND_PUSH", wqe::SEND_PUSH as u64, " Flag of a send's element: PUSH."),
     ("SEND_INLINE", wqe::SEND_INLINE as u64, " Flag of a send's element: its data stand in it."),
     (

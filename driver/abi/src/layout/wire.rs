@@ -40,6 +40,12 @@ table! {
     BTH_READ_RESPONSE_ONLY = 0x10;
     /// RC Acknowledge.
     BTH_ACKNOWLEDGE = 0x11;
+    /// RC ATOMIC Acknowledge.
+    BTH_ATOMIC_ACKNOWLEDGE = 0x12;
+    /// RC CmpSwap.
+    BTH_CMP_SWAP = 0x13;
+    /// RC FetchAdd.
+    BTH_FETCH_ADD = 0x14;
     /// RC SEND Last with Invalidate.
     BTH_SEND_LAST_INVALIDATE = 0x16;
     /// RC SEND Only with Invalidate.

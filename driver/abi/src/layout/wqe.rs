@@ -31,6 +31,14 @@ pub const OP_DELAY: u8 = 6;
 /// `Wqe::opcode`: BIND (QP-4), likewise. Binds a key of the QP's protection domain, as `Wqe::with_bind` puts it; what is behind
 /// it is held until that is done.
 pub const OP_BIND: u8 = 7;
+/// `Wqe::opcode`: compare-and-swap of 8 bytes (QP-3), message mode only, with no flags but `SEND_FENCE` and
+/// `SEND_UNSIGNALLED`. The SGEs, of together 8 bytes, are where what stood there goes; in front of them stand its address,
+/// a multiple of 8, and what it is compared with and becomes, as `Wqe::with_compare_swap` puts it.
+pub const OP_CMP_SWAP: u8 = 8;
+/// `Wqe::opcode`: fetch-and-add (QP-3), likewise, as `Wqe::with_fetch_add` puts it.
+pub const OP_FETCH_ADD: u8 = 9;
+/// Bytes that an atomic changes.
+pub const ATOMIC_BYTES: u32 = 8;
 /// Cycles of the card in the unit of a DELAY.
 pub const DELAY_CYCLES: u32 = 64;
 
@@ -77,7 +85,8 @@ pub struct Wqe {
     pub opcode: u8,
     /// `SEND_*`; 0 for receives. Unknown flags are refused.
     pub flags: u8,
-    /// SGEs in use, 0 to `MAX_SGE`; one less with `SEND_IMMEDIATE`, `SEND_INVALIDATE`, `OP_WRITE` or `OP_READ`. Of a BIND
+    /// SGEs in use, 0 to `MAX_SGE`; one less with `SEND_IMMEDIATE`, `SEND_INVALIDATE`, `OP_WRITE` or `OP_READ`, and two less
+    /// with `OP_CMP_SWAP` or `OP_FETCH_ADD`. Of a BIND
     /// what it gives, as a `send::Bind`.
     pub num_sge: u16,
     /// Sum of the SGE lengths; must match. With `SEND_INLINE` the bytes of data. Of a DELAY its time, of a BIND the lower
@@ -87,8 +96,9 @@ pub struct Wqe {
     pub wr_id: u64,
     /// Gather or scatter list; with `SEND_INLINE` the data from its first byte on. With `SEND_IMMEDIATE`,
     /// `SEND_INVALIDATE`, `OP_WRITE` or `OP_READ` all of that is one place further back, and the first place has the remote
-    /// address in `va`, the key in `len` and the immediate, or key to invalidate, in `reserved`, each 0 if there is none. Of a
-    /// BIND the first place alone is used.
+    /// address in `va`, the key in `len` and the immediate, or key to invalidate, in `reserved`, each 0 if there is none. With
+    /// `OP_CMP_SWAP` or `OP_FETCH_ADD` it is two places: the second one has in `va` what is swapped in or added, and in `len`
+    /// and `reserved` the halves of what is compared, 0 if nothing is. Of a BIND the first place alone is used.
     pub sge: [Sge; MAX_SGE],
 }
 
@@ -125,7 +135,12 @@ impl Wqe {
 
     /// It names memory of the peer.
     const fn one_sided(&self) -> bool {
-        matches!(self.opcode, OP_WRITE | OP_READ)
+        matches!(self.opcode, OP_WRITE | OP_READ) || self.is_atomic()
+    }
+
+    /// Its operands stand behind the peer's address.
+    const fn is_atomic(&self) -> bool {
+        matches!(self.opcode, OP_CMP_SWAP | OP_FETCH_ADD)
     }
 
     /// Makes room in front of SGEs and data, if there is none yet; `None` if there are `MAX_SGE` SGEs.
@@ -185,6 +200,43 @@ impl Wqe {
         Some(wqe)
     }
 
+    /// Makes it a compare-and-swap of 8 bytes at the address `va` of the peer, under its key: they become `swap` if they are
+    /// `compare`. `None` if there are more than `MAX_SGE - 2` SGEs, or something stands in front of them.
+    pub fn with_compare_swap(self, va: u64, key: u32, compare: u64, swap: u64) -> Option<Self> {
+        self.to_change(OP_CMP_SWAP, (va, key), swap, compare)
+    }
+
+    /// Likewise a fetch-and-add: `add` is added to them, modulo 2^64.
+    pub fn with_fetch_add(self, va: u64, key: u32, add: u64) -> Option<Self> {
+        self.to_change(OP_FETCH_ADD, (va, key), add, 0)
+    }
+
+    fn to_change(
+        self,
+        opcode: u8,
+        (va, key): (u64, u32),
+        operand: u64,
+        compare: u64,
+    ) -> Option<Self> {
+        if self.has_line() || usize::from(self.num_sge) > MAX_SGE - 2 {
+            return None;
+        }
+        let mut wqe = self;
+        wqe.sge.copy_within(..MAX_SGE - 2, 2);
+        wqe.sge[0] = Sge {
+            va,
+            len: key,
+            reserved: 0,
+        };
+        wqe.sge[1] = Sge {
+            va: operand,
+            len: compare as u32,
+            reserved: (compare >> 32) as u32,
+        };
+        wqe.opcode = opcode;
+        Some(wqe)
+    }
+
     /// Makes an element without SGEs a BIND: from then on the key opens `len` bytes from `va` on to the peers of the QP's
     /// protection domain, with the rights of `scope`, and nothing else; 0 bytes at 0 are nothing. The key's lowest 8 bits may
     /// be other ones than it had: they are its own then.
@@ -225,7 +277,7 @@ impl Wqe {
 
     /// Its words in a doorbell's slot; `None` if it has more SGEs or data than that holds.
     pub fn slot(&self) -> Option<[u64; SLOT_WORDS]> {
-        let line = usize::from(self.has_line());
+        let line = usize::from(self.has_line()) + usize::from(self.is_atomic());
         let sges = if self.opcode == OP_BIND {
             0
         } else {
