@@ -63,7 +63,23 @@ package berth_card_pkg;
         logic [1:0] status;      // 0: all is well
     } payload_end_t;
 
-    // The same for firmware, by physical addresses too, and its end.
+    // An atomic on eight bytes of memory, a multiple of 8, and its end. Of fetch-and-add `compare` says nothing.
+    localparam logic [1:0] ATOMIC_NONE = 2'd0;
+    localparam logic [1:0] ATOMIC_SWAP = 2'd1;     // compare and swap
+    localparam logic [1:0] ATOMIC_ADD  = 2'd2;     // fetch and add
+    typedef struct packed {
+        logic        add;        // fetch and add, else compare and swap
+        logic [7:0]  asid;
+        logic [63:0] va;
+        logic [63:0] operand;    // what is added or swapped in
+        logic [63:0] compare;
+    } change_t;
+    typedef struct packed {
+        logic        failed;     // the bytes could not be read or written
+        logic [63:0] original;   // what stood there
+    } change_end_t;
+
+    // Payloads for firmware, by physical addresses too, and their end.
     typedef struct packed {
         logic        bad;        // the command cannot be: only its end is told
         logic [17:0] place;
@@ -283,7 +299,7 @@ package berth_card_pkg;
 
     // Increments of the card's counters (C_FP_* and those of credits).
     typedef struct packed {
-        logic [15:0] packets, again, acks, lists, bytes_sent, blocks, taken, bytes_placed, landed, duplicates, dropped, slots, answers;
+        logic [15:0] packets, again, acks, lists, bytes_sent, blocks, taken, bytes_placed, landed, duplicates, dropped, slots, answers, atomics, atomics_again;
         logic [15:0] bad_wqe, acks_taken, bad_acks, list_repeats, page_strays;
         logic [15:0] credits_posted, lists_sent, credits_sent, lists_taken, credits_taken, lists_refused;
     } fast_amounts_t;
@@ -312,7 +328,9 @@ package berth_card_pkg;
         logic hit, miss;
         logic stray;
         logic posted;
-        logic answer;            // a packet of an answer to a READ is given to be sent
+        logic answer;            // a packet of an answer to a READ or an atomic is given to be sent
+        logic atomic;            // an atomic has been carried out ...
+        logic atomic_again;      // ... or is answered that was before
         logic lists;             // a list has left the builder ...
         logic [6:0] list_len;    // ... with so many credits
         logic list_again;
@@ -461,7 +479,8 @@ package berth_card_pkg;
         logic        write;             // of a WRITE: to `whole` bytes from `va` on
         logic [63:0] va;
         logic [31:0] key, whole;
-        logic        read;              // of a READ: from there
+        logic        read;              // of a READ: from there; or of an atomic
+        logic [1:0]  atomic;            // ATOMIC_*
         logic [3:0]  log2_mtu;          // of the QP ...
         logic [15:0] domain;            // ... and its protection domain
         logic [2:0]  refusal;           // KEY_*
@@ -526,9 +545,10 @@ package berth_card_pkg;
         logic        more;              // ... which is that of a later part of it, the next one here
     } placement_t;
 
-    // A READ is to be answered. All before a PSN of a QP is in place, or answered.
+    // A READ or an atomic is to be answered. All before a PSN of a QP is in place, or answered.
     typedef struct packed {
         logic        again;             // it was answered before
+        logic [1:0]  atomic;            // ATOMIC_*
         logic [23:0] psn;               // of its first packet
         logic [8:0]  packets;
         logic [63:0] va;
@@ -549,6 +569,8 @@ package berth_card_pkg;
         logic [12:0] len;
         logic [7:0]  asid;
         logic [63:0] va;
+        logic        atomic;            // it is that of an atomic: these bytes, and no payload
+        logic [63:0] original;
         logic [3:0]  tag;               // comes back
     } response_t;
     typedef struct packed {
@@ -662,10 +684,13 @@ package berth_card_pkg;
         logic [8:0]     ctxs;           // contexts up to its end
     } element_t;
 
-    // An access to memory of this card, by READ or WRITE.
+    // An access to memory of this card.
+    localparam logic [1:0] ACCESS_WRITE      = 2'd0;
+    localparam logic [1:0] ACCESS_READ       = 2'd1;
+    localparam logic [1:0] ACCESS_ATOMIC     = 2'd2;
+    localparam logic [1:0] ACCESS_INVALIDATE = 2'd3;    // a SEND was to end the key
     typedef struct packed {
-        logic        invalidate;        // it was to end the key
-        logic        read;
+        logic [1:0]  kind;              // ACCESS_*
         logic [31:0] key;
         logic [63:0] va;
         logic [31:0] len;

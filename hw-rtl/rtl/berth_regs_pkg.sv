@@ -248,7 +248,9 @@ package berth_regs_pkg;
     localparam logic [31:0] C_FP_BAD_ACKS            = 32'h00000037; // Fast path: acknowledgements dropped: for packets that were never sent, or of an unknown kind
     localparam logic [31:0] C_FP_LIST_REPEATS        = 32'h00000038; // Fast path: credit lists that came again
     localparam logic [31:0] C_FP_PAGE_STRAYS         = 32'h00000039; // Fast path: answers to page requests (`CMD_PAGE_READY`) thrown away: it had not asked, or was answered before
-    localparam logic [31:0] C_FP_ANSWERS             = 32'h0000003a; // Fast path: packets of answers to RDMA READs, repeated ones included, as they were given to be sent
+    localparam logic [31:0] C_FP_ANSWERS             = 32'h0000003a; // Fast path: packets of answers to RDMA READs and atomics, repeated ones included, as they were given to be sent
+    localparam logic [31:0] C_FP_ATOMICS             = 32'h0000003b; // Fast path: atomics of peers that were carried out
+    localparam logic [31:0] C_FP_ATOMICS_AGAIN       = 32'h0000003c; // Fast path: answers to atomics that had been carried out before
 
     // Firmware counters
     localparam logic [31:0] F_NO_CREDIT              = 32'h00000000; // Connections ended by a data packet without a credit, from a rogue peer (invariant 1)
@@ -509,7 +511,7 @@ package berth_regs_pkg;
     localparam logic [31:0] SLOT_INLINE              = 32'h00000028; // Most bytes of data in an element that a doorbell brings
     localparam logic [31:0] MAX_SGE                  = 32'h00000007; // Ranges of a queue element
     localparam logic [31:0] WQE_BYTES                = 32'h00000080; // Bytes of a queue element
-    localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h0000003b; // RTL counters (see C_*)
+    localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h0000003d; // RTL counters (see C_*)
 
     // Packet RAM
     localparam logic [31:0] PKT_RX_BASE              = 32'h00012000; // Offset of receive slot 0 in packet RAM

@@ -94,7 +94,7 @@ package berth_row_pkg;
     // Rows of the fast path: The half that receives
     typedef struct packed {
         logic [1:0] zero_31_30;
-        logic [5:0] reads; // RDMA READs that the peer may have under way, at most `MAX_READS`; 0: READs go to the core
+        logic [5:0] reads; // RDMA READs and atomics that the peer may have under way, at most `MAX_READS`; 0: they go to the core
         logic [7:0] ack_every; // Packets until an ACK without being asked
         logic [2:0] zero_15_13;
         logic [4:0] rnr_timer; // RNR timer, as InfiniBand codes it

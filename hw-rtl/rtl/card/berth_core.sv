@@ -220,6 +220,9 @@ module berth_core #(
     logic                load_valid, load_ready, loaded_valid, store_valid, store_ready, stored_valid;
     berth_card_pkg::payload_t load, store;
     berth_card_pkg::payload_end_t loaded, stored;
+    logic                change_valid, change_ready, changed_valid;
+    berth_card_pkg::change_t change;
+    berth_card_pkg::change_end_t changed;
     berth_card_pkg::queue_reads_t qr;
     berth_card_pkg::queue_beat_t qc;
     berth_card_pkg::completions_t fcq;
@@ -256,8 +259,9 @@ module berth_core #(
         .fc_req(fc_req), .fc(fc), .fc_ack(fc_ack), .fc_rdata(fc_rdata), .fe_valid(fe_valid), .fe(fe), .fe_pop(fe_pop),
         .fdb_valid(fdb_valid), .fdb_ready(fdb_ready), .fdb(fdb), .load_valid(load_valid), .load_ready(load_ready),
         .load(load), .loaded_valid(loaded_valid), .loaded(loaded), .store_valid(store_valid),
-        .store_ready(store_ready), .store(store), .stored_valid(stored_valid), .stored(stored), .qr_valid(qr_valid),
-        .qr_ready(qr_ready), .qr(qr), .qc_valid(qc_valid), .qc_data(qc_data), .qc(qc), .fcq_valid(fcq_valid),
+        .store_ready(store_ready), .store(store), .stored_valid(stored_valid), .stored(stored),
+        .change_valid(change_valid), .change_ready(change_ready), .change(change), .changed_valid(changed_valid),
+        .changed(changed), .qr_valid(qr_valid), .qr_ready(qr_ready), .qr(qr), .qc_valid(qc_valid), .qc_data(qc_data), .qc(qc), .fcq_valid(fcq_valid),
         .fcq_ready(fcq_ready), .fcq(fcq), .xa_valid(xa_valid), .xa_ready(xa_ready), .xa(xa), .xr_room(xr_room),
         .xr_valid(xr_valid), .xr(xr), .hw_valid(hw_valid), .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data),
         .hw_strb(hw_strb), .fs_valid(fs_valid), .fs_ready(fs_ready), .fs(fs), .fl_valid(fl_valid), .fl_tag(fl_tag),
@@ -294,7 +298,9 @@ module berth_core #(
         .slot_reads(slot_reads), .slot_err_clear(slot_err_clear), .slot_err_clear_n(slot_err_clear_n),
         .load_valid(load_valid), .load_ready(load_ready), .load(load), .loaded_valid(loaded_valid), .loaded(loaded),
         .store_valid(store_valid), .store_ready(store_ready), .store(store), .stored_valid(stored_valid),
-        .stored(stored), .qr_valid(qr_valid), .qr_ready(qr_ready), .qr(qr), .qc_valid(qc_valid), .qc_data(qc_data),
+        .stored(stored), .change_valid(change_valid), .change_ready(change_ready), .change(change),
+        .changed_valid(changed_valid), .changed(changed),
+        .qr_valid(qr_valid), .qr_ready(qr_ready), .qr(qr), .qc_valid(qc_valid), .qc_data(qc_data),
         .qc(qc), .fcq_valid(fcq_valid), .fcq_ready(fcq_ready), .fcq(fcq), .xa_valid(xa_valid), .xa_ready(xa_ready),
         .xa(xa), .xr_room(xr_room), .xr_valid(xr_valid), .xr(xr), .fdb_valid(fdb_valid), .fdb_ready(fdb_ready),
         .fdb(fdb), .stat_req(stat_req), .stat_addr(stat_addr), .stat_rdata(stat_rdata), .wire_amounts(wire_amounts),
@@ -417,6 +423,8 @@ module berth_core #(
         wire_amounts[16 * berth_regs_pkg::C_FP_LIST_REPEATS +: 16] = fp_amounts.list_repeats;
         wire_amounts[16 * berth_regs_pkg::C_FP_PAGE_STRAYS  +: 16] = fp_amounts.page_strays;
         wire_amounts[16 * berth_regs_pkg::C_FP_ANSWERS      +: 16] = fp_amounts.answers;
+        wire_amounts[16 * berth_regs_pkg::C_FP_ATOMICS      +: 16] = fp_amounts.atomics;
+        wire_amounts[16 * berth_regs_pkg::C_FP_ATOMICS_AGAIN +: 16] = fp_amounts.atomics_again;
         wire_amounts[16 * berth_regs_pkg::C_FW_FRAMES       +: 16] = 16'(ev_core);
         wire_amounts[16 * berth_regs_pkg::C_RX_NOT_FOR_US   +: 16] = 16'(ev_not_ours);
         wire_amounts[16 * berth_regs_pkg::C_RX_CORE_FULL    +: 16] = 16'(ev_core_full);

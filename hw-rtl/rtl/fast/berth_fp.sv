@@ -39,6 +39,11 @@ module berth_fp #(
     output berth_card_pkg::payload_t       store,
     input  logic                           stored_valid,
     input  berth_card_pkg::payload_end_t   stored,
+    output logic                           change_valid,
+    input  logic                           change_ready,
+    output berth_card_pkg::change_t        change,
+    input  logic                           changed_valid,
+    input  berth_card_pkg::change_end_t    changed,
     output logic [1:0]                     qr_valid,
     input  logic [1:0]                     qr_ready,
     output berth_card_pkg::queue_reads_t   qr,
@@ -193,7 +198,8 @@ module berth_fp #(
         .put_over_valid(put_over_valid), .put_over_err(put_over_err),
         .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr(afr), .lfr_valid(lfr_valid),
         .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr(lfr), .rsp_valid(rsp_valid), .rsp_ready(rsp_ready), .rsp_q(rsp_q),
-        .rsp(rsp), .rspd_valid(rspd_valid), .rspd(rspd), .ev(r_ev), .hurry(hurry), .swept(swept[1]),
+        .rsp(rsp), .rspd_valid(rspd_valid), .rspd(rspd), .change_valid(change_valid), .change_ready(change_ready),
+        .change(change), .changed_valid(changed_valid), .changed(changed), .ev(r_ev), .hurry(hurry), .swept(swept[1]),
         .swept_on(swept_on[1]), .swept_at(swept_at[63:32]), .trace_valid(trace_valid), .trace_word(trace_word),
         .trace_landed(trace_landed), .trace_landed_q(trace_landed_q)
     );
@@ -224,6 +230,8 @@ module berth_fp #(
     assign fp_amounts.dropped        = 16'(r_ev.dropped || r_ev.out_of_order);
     assign fp_amounts.slots          = 16'(fdb_valid && fdb_ready && fdb.pushed);
     assign fp_amounts.answers        = 16'(r_ev.answer);
+    assign fp_amounts.atomics        = 16'(r_ev.atomic);
+    assign fp_amounts.atomics_again  = 16'(r_ev.atomic_again);
     assign fp_amounts.bad_wqe        = 16'(r_ev.bad_wqe) + 16'(t_ev.bad_wqe);
     assign fp_amounts.acks_taken     = 16'(t_ev.ack_taken);
     assign fp_amounts.bad_acks       = 16'(t_ev.bad_ack) + 16'(t_ev.bad_answer);

@@ -80,6 +80,12 @@ module berth_hostif #(
     input  berth_card_pkg::payload_t       store,
     output logic                           stored_valid,
     output berth_card_pkg::payload_end_t   stored,
+    // Fast path: atomics (see berth_atomic).
+    input  logic                           change_valid,
+    output logic                           change_ready,
+    input  berth_card_pkg::change_t        change,
+    output logic                           changed_valid,
+    output berth_card_pkg::change_end_t    changed,
     // Fast path: reads of queues (see berth_queue_rd), completions; transmit half in the low bits.
     input  logic [1:0]                     qr_valid,
     output logic [1:0]                     qr_ready,
@@ -269,14 +275,34 @@ module berth_hostif #(
       .clk, .rst, .log2_read, .qr_valid, .qr_ready, .qr, .qc_valid, .qc_data, .qc, .fetch_valid, .fetch_ready, .fetch,
       .fetched_valid, .fetched_data, .fetched
   );
+  // ---- Atomics: a further user of the fast path's commands, before its own, as there is one at a time ----------------
+  logic at_load_valid, at_store_valid, rd_load_ready, wr_store_ready, rd_loaded_valid, wr_stored_valid, at_busy;
+  berth_card_pkg::payload_t at_load, at_store;
+  logic rd_pw_valid, pw_mine, wr_pr_valid, pr_mine, at_pr_rvalid;
+  logic [18:0] pr_addr_wide;
+  logic [63:0] at_pr_rdata;
+  berth_atomic #(.DATA_W(DATA_W)) atomic (
+      .clk, .rst, .busy(at_busy), .change_valid, .change_ready, .change, .changed_valid, .changed,
+      .load_valid(at_load_valid), .load_ready(rd_load_ready), .load(at_load), .loaded_valid(rd_loaded_valid && loaded.tag[7]),
+      .loaded, .store_valid(at_store_valid), .store_ready(wr_store_ready), .store(at_store),
+      .stored_valid(wr_stored_valid && stored.tag[7]), .stored, .pw_valid(rd_pw_valid), .pw_addr, .pw_data, .pw_strb, .pw_mine,
+      .pr_valid(wr_pr_valid), .pr_addr(pr_addr_wide), .pr_mine, .pr_rvalid(at_pr_rvalid), .pr_rdata(at_pr_rdata)
+  );
+  assign load_ready   = rd_load_ready && !at_load_valid;
+  assign loaded_valid = rd_loaded_valid && !loaded.tag[7];
+  assign store_ready  = wr_store_ready && !at_store_valid;
+  assign stored_valid = wr_stored_valid && !stored.tag[7];
+  assign pw_valid     = rd_pw_valid && !pw_mine;
+  assign pr_valid     = wr_pr_valid && !pr_mine;
   berth_dma_rd #(.DATA_W(DATA_W)) dma_rd (
-      .load_valid, .load_ready, .load, .loaded_valid, .loaded, .fetch_valid, .fetch_ready, .fetch, .fetched_valid,
+      .load_valid(load_valid || at_load_valid), .load_ready(rd_load_ready), .load(at_load_valid ? at_load : load),
+      .loaded_valid(rd_loaded_valid), .loaded, .fetch_valid, .fetch_ready, .fetch, .fetched_valid,
       .fetched_data, .fetched, .clk, .rst, .cold, .rcmd_valid, .rcmd_ready, .rcmd, .rdone_valid, .rdone_ready, .rdone,
       .att_done, .att_slot, .enable(dma_enable), .hold, .stop(resetting_q), .log2_read, .tick, .quiet(rd_quiet),
       .flying(rd_flying), .busy(rd_busy), .lk_req(lk_req[0]), .lk_asid(lk_asid[7:0]), .lk_vpn(lk_vpn[51:0]),
       .lk_ack(lk_ack[0]), .lk_hit, .lk_page, .ring_valid, .ring_ready, .ring, .ring_cpl, .ring_cpl_valid,
       .ring_cpl_data, .ring_cpl_end, .hrd_valid, .hrd_ready, .hrd, .hcpl_valid, .hcpl_ready,
-      .hcpl_data, .hcpl, .pw_valid, .pw_ready, .pw_addr, .pw_data,
+      .hcpl_data, .hcpl, .pw_valid(rd_pw_valid), .pw_ready(pw_ready || pw_mine), .pw_addr, .pw_data,
       .pw_strb, .inc_request, .inc_no_translation(inc_rd_miss), .inc_host_error, .inc_timeout, .inc_unexpected
   );
 
@@ -287,13 +313,14 @@ module berth_hostif #(
   logic [4*13-1:0] s_len;
   logic [4*DATA_W-1:0] s_data;
 
-  logic [18:0] pr_addr_wide;
   assign pr_addr = pr_addr_wide[17:0];
   berth_dma_wr #(.DATA_W(DATA_W)) dma_wr (
-      .store_valid, .store_ready, .store, .stored_valid, .stored, .clk, .rst, .wcmd_valid, .wcmd_ready, .wcmd,
+      .store_valid(store_valid || at_store_valid), .store_ready(wr_store_ready), .store(at_store_valid ? at_store : store),
+      .stored_valid(wr_stored_valid), .stored, .clk, .rst, .wcmd_valid, .wcmd_ready, .wcmd,
       .wdone_valid, .wdone_ready, .wdone, .enable(dma_enable), .hold, .log2_payload, .quiet(wr_quiet),
       .flying(wr_flying), .busy(wr_busy), .lk_req(lk_req[1]), .lk_asid(lk_asid[15:8]), .lk_vpn(lk_vpn[103:52]),
-      .lk_ack(lk_ack[1]), .lk_hit, .lk_page, .pr_valid, .pr_ready, .pr_addr(pr_addr_wide), .pr_rvalid, .pr_rdata,
+      .lk_ack(lk_ack[1]), .lk_hit, .lk_page, .pr_valid(wr_pr_valid), .pr_ready(pr_ready || pr_mine), .pr_addr(pr_addr_wide),
+      .pr_rvalid(pr_rvalid || at_pr_rvalid), .pr_rdata(at_pr_rvalid ? DATA_W'(at_pr_rdata) : pr_rdata),
       .wr_valid(s_valid[W_DMA]), .wr_ready(s_ready[W_DMA]), .wr_addr(s_addr[W_DMA*64+:64]),
       .wr_len(s_len[W_DMA*13+:13]), .wr_data(s_data[W_DMA*DATA_W+:DATA_W]), .wr_last(s_last[W_DMA]),
       .inc_no_translation(inc_wr_miss)
@@ -377,7 +404,7 @@ module berth_hostif #(
 
   // ---- Sums ---------------------------------------------------------------------------------------------
   assign dma_busy = 16'(rd_flying) + 16'(wr_flying) + 16'(arb_busy);
-  assign busy = rd_busy || wr_busy || cmd_busy || cq_busy || ev_busy || xlt_busy || arb_busy || resetting_q || xhead_valid;
+  assign busy = rd_busy || wr_busy || at_busy || cmd_busy || cq_busy || ev_busy || xlt_busy || arb_busy || resetting_q || xhead_valid;
   wire hwr_start = hwr_valid && hwr_ready && hwr.first;
   always_comb begin
     amounts = '0;

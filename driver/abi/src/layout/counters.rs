@@ -120,8 +120,12 @@ table! {
     C_FP_LIST_REPEATS = 56;
     /// Fast path: answers to page requests (`CMD_PAGE_READY`) thrown away: it had not asked, or was answered before.
     C_FP_PAGE_STRAYS = 57;
-    /// Fast path: packets of answers to RDMA READs, repeated ones included, as they were given to be sent.
+    /// Fast path: packets of answers to RDMA READs and atomics, repeated ones included, as they were given to be sent.
     C_FP_ANSWERS = 58;
+    /// Fast path: atomics of peers that were carried out.
+    C_FP_ATOMICS = 59;
+    /// Fast path: answers to atomics that had been carried out before.
+    C_FP_ATOMICS_AGAIN = 60;
     }
 }
 /// RTL counters.

@@ -230,7 +230,7 @@ pub mod recv {
     records! { u32;
         /// How the QP receives.
         Mode {
-            /// RDMA READs that the peer may have under way, at most `MAX_READS`; 0: READs go to the core.
+            /// RDMA READs and atomics that the peer may have under way, at most `MAX_READS`; 0: they go to the core.
             reads: 29 24,
             /// Packets until an ACK without being asked.
             ack_every: 23 16,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Arrival of requests: `rc::Responder` for SEND, WRITE and READ, in hardware. PSN window, duplicates, holes, credits, messages
+// Arrival of requests: `rc::Responder` in hardware. PSN window, duplicates, holes, credits, messages
 // in order, what is in place, completions in order, acknowledgements.
 //
 // Whether a WRITE may be placed is known when it comes (`berth_fp_target`), but for a one-shot key (QP-12): it is claimed
@@ -9,7 +9,8 @@
 // A READ is taken in order only, by a request that stands for the PSNs of the whole answer: all of them have come then, and
 // each is in place when `berth_fp_respond` says that it is answered, which is in their order. That engine keeps what is to be
 // answered, so a READ has no records. One that has been answered is given to it once more, and changes nothing here. The key
-// is looked up here, as only here is known whether the READ is a new one and how much of an old one is to be answered.
+// is looked up here, as only here is known whether the READ is a new one and how much of an old one is to be answered. An atomic
+// is a READ of one packet. Of an old one nothing is looked up, as it touches no memory: `berth_fp_respond` knows what it gave.
 //
 // Three operations on a QP's row: a packet has come, a packet is in place, an acknowledgement is due. Each takes
 // three clocks (read; locate; decide and store), and the next begins with the third; of the same QP, it takes the row
@@ -330,7 +331,7 @@ module berth_fp_arrival #(
   logic [31:0] part, part_q;    // bytes of a READ that are to be answered
   logic [WB:0] count, count_q;  // packets of them, at most one more than the window has
   logic [W-1:0] span, span_q;   // their places
-  logic one_shot_q;
+  logic one_shot_q, atomic;
   logic want_invalidate;
   logic dead_q;       // the key of the record that is drained next is dead
   logic begins, ends, uses, next_in_order;     // of the packet; `uses`: a receive at its end
@@ -379,6 +380,7 @@ module berth_fp_arrival #(
     ends        = p_q.write ? behind == 38'(p_q.whole) : p_q.ends;
     uses        = p_q.write && p_q.has_imm;
     in_order_only = uses || p_q.read;
+    atomic      = p_q.atomic != berth_card_pkg::ATOMIC_NONE;
     want_over   = 1'b0;
     want_claim  = 1'b0;
     want_extent = 1'b0;
@@ -404,9 +406,9 @@ module berth_fp_arrival #(
               // not there any more is waited for when it is answered from.
               if (24'd0 - at_q > 24'(W)) fault = berth_row_pkg::FAULT_OUT_OF_WINDOW;
               else if (!extent_q) want_extent = 1'b1;
-              else if (part_q != '0 && !claimed_q) want_claim = 1'b1;
-              else if (part_q != '0 && claim_fails_q) fault = berth_row_pkg::FAULT_NOT_RESIDENT;
-              else if (part_q != '0 && p_q.refusal == berth_row_pkg::KEY_FAULT) begin
+              else if (part_q != '0 && !atomic && !claimed_q) want_claim = 1'b1;
+              else if (part_q != '0 && !atomic && claim_fails_q) fault = berth_row_pkg::FAULT_NOT_RESIDENT;
+              else if (part_q != '0 && !atomic && p_q.refusal == berth_row_pkg::KEY_FAULT) begin
                 fault = berth_row_pkg::FAULT_PAGE;
                 {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_OPERATION};
                 {f.of_again, f.skipped} = {1'b1, psn_q};
@@ -432,7 +434,7 @@ module berth_fp_arrival #(
               f.skipped = psn_q;
             end else begin
               if (p_q.read) begin
-                if (r_q.begun || (extent_q && (!fits_q || full_q))) fault = berth_row_pkg::FAULT_INVALID;
+                if (r_q.begun || (atomic && p_q.va[2:0] != 3'd0) || (extent_q && (!fits_q || full_q))) fault = berth_row_pkg::FAULT_INVALID;
                 else if (!extent_q) want_extent = 1'b1;
                 else if (p_q.whole != '0 && !claimed_q) want_claim = 1'b1;
                 else if (p_q.whole != '0 && claim_fails_q) fault = berth_row_pkg::FAULT_ACCESS;
@@ -634,7 +636,7 @@ module berth_fp_arrival #(
   // What cannot be answered yet claims nothing.
   assign claim.claim   = !p_q.read || !(p_q.absent || p_q.refusal == berth_row_pkg::KEY_FAULT);
   assign claim.again   = p_q.read && old_q;
-  assign claim.right   = p_q.read ? berth_card_pkg::RIGHT_BIT_READ : berth_card_pkg::RIGHT_BIT_WRITE;
+  assign claim.right   = atomic ? berth_card_pkg::RIGHT_BIT_ATOMIC : p_q.read ? berth_card_pkg::RIGHT_BIT_READ : berth_card_pkg::RIGHT_BIT_WRITE;
   assign claim.qpn     = 16'(q_q);
   assign claim.domain  = p_q.domain;
   assign claim.key     = p_q.key;
@@ -645,6 +647,7 @@ module berth_fp_arrival #(
   assign read_valid    = want_read && go;
   assign read_q        = q_q;
   assign read.again    = old_q;
+  assign read.atomic   = p_q.atomic;
   assign read.psn      = p_q.psn;
   assign read.packets  = 9'(count_q);
   assign read.va       = p_q.va;
@@ -689,8 +692,8 @@ module berth_fp_arrival #(
   assign broken_fault = op_q == OP_PLACED && answered_now_q ? a_q.fault : op_q == OP_PLACED || (state_q == DECIDE && fault == berth_row_pkg::FAULT_NO_CREDIT && live_q) ? NO_FAULT
                       : state_q == FOLLOW ? berth_row_pkg::FAULT_INVALID : fault;
   assign broken_named = op_q != OP_PLACED && (fault == berth_row_pkg::FAULT_ACCESS || fault == berth_row_pkg::FAULT_PAGE);
-  assign broken_access.invalidate = op_q == OP_CMD;
-  assign broken_access.read = p_q.read;
+  assign broken_access.kind = op_q == OP_CMD ? berth_card_pkg::ACCESS_INVALIDATE : atomic ? berth_card_pkg::ACCESS_ATOMIC
+                            : p_q.read ? berth_card_pkg::ACCESS_READ : berth_card_pkg::ACCESS_WRITE;
   assign broken_access.key  = op_q == OP_CMD ? cmd.key : p_q.key;
   assign broken_access.va   = op_q == OP_CMD ? 64'd0 : p_q.va;
   assign broken_access.len  = op_q == OP_CMD ? 32'd0 : p_q.whole;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Frames from the MAC, by what they are for: good SENDs, WRITEs and READs of a connected fast QP go on to arrival, good ACKs,
-// answers to READs and credit lists to the transmit half, all others to the core, which judges them itself. WRITEs, READs and
-// answers are those between Berth cards, WRITEs and READs with the RETH of the whole message.
+// Frames from the MAC, by what they are for: good SENDs, WRITEs, READs and atomics of a connected fast QP go on to arrival, good
+// ACKs, answers to READs and credit lists to the transmit half, all others to the core, which judges them itself. WRITEs, READs,
+// atomics and answers are those between Berth cards, WRITEs and READs with the RETH of the whole message.
 //
 // Two stages, one frame per cycle: fields and the row of the QP; judgement. A frame waits only for its own way out.
 module berth_fp_frame_in #(
@@ -28,11 +28,12 @@ module berth_fp_frame_in #(
     output logic                     rf_ready,
     input  berth_card_pkg::frame_t   rf,
     input  logic [8*96-1:0]          rf_hdr,
-    // SENDs, WRITEs and READs.
+    // SENDs, WRITEs, READs and atomics; the operands of an atomic.
     output logic                     item_valid,
     input  logic                     item_ready,
     output logic [QW-1:0]            item_q,
     output berth_card_pkg::arrival_t item,
+    output logic [127:0]             item_operands,
     // ACKs, NAKs; the frame is given back.
     output logic                     ack_valid,
     input  logic                     ack_ready,
@@ -73,7 +74,10 @@ module berth_fp_frame_in #(
   localparam logic [7:0] READ_RESPONSE_MIDDLE = berth_regs_pkg::BTH_READ_RESPONSE_MIDDLE[7:0];
   localparam logic [7:0] READ_RESPONSE_ONLY = berth_regs_pkg::BTH_READ_RESPONSE_ONLY[7:0];
   localparam logic [7:0] READ_REQUEST = berth_regs_pkg::BTH_READ_REQUEST[7:0];
+  localparam logic [7:0] CMP_SWAP = berth_regs_pkg::BTH_CMP_SWAP[7:0];
+  localparam logic [7:0] FETCH_ADD = berth_regs_pkg::BTH_FETCH_ADD[7:0];
   localparam int unsigned RETH_BYTES = 16;
+  localparam int unsigned ATOMIC_ETH_BYTES = 28;
   localparam int unsigned AETH_BYTES = 4;
   localparam logic [7:0] ACKNOWLEDGE = berth_regs_pkg::BTH_ACKNOWLEDGE[7:0];
   localparam logic [7:0] SELECTIVE_ACKNOWLEDGE = berth_regs_pkg::BTH_SELECTIVE_ACKNOWLEDGE[7:0];
@@ -95,7 +99,7 @@ module berth_fp_frame_in #(
   endfunction
 
   // ---- 1: fields that need no row -------------------------------------------------------
-  logic roce, a_list, send, invalidate, write, read, an_ack, answer;
+  logic roce, a_list, send, invalidate, write, read, atomic, an_ack, answer;
   logic [7:0] opcode;
   logic [15:0] ip_len;
   logic [19:0] sum;
@@ -105,7 +109,8 @@ module berth_fp_frame_in #(
   assign invalidate = opcode == SEND_LAST_INVALIDATE || opcode == SEND_ONLY_INVALIDATE;
   assign send   = opcode <= SEND_ONLY_IMM || invalidate;
   assign write  = opcode == WRITE_ONLY || opcode == WRITE_ONLY_IMM;
-  assign read   = opcode == READ_REQUEST;
+  assign atomic = opcode == CMP_SWAP || opcode == FETCH_ADD;
+  assign read   = opcode == READ_REQUEST || atomic;
   assign an_ack = opcode == ACKNOWLEDGE || opcode == SELECTIVE_ACKNOWLEDGE;
   assign answer = opcode >= READ_RESPONSE_FIRST && opcode <= READ_RESPONSE_ONLY;
   assign a_list = opcode == UD_SEND_ONLY;
@@ -122,7 +127,7 @@ module berth_fp_frame_in #(
         && (qpn < 24'(QPS)) && (!a_list || {b8(rf_hdr, 47), b16(rf_hdr, 48)} == 24'(berth_regs_pkg::CONTROL_QPN));
   end
 
-  logic v1_q, roce_q, send_q, write_q, read_q, ack_q1, answer_q1, list_q1, imm_q, invalidate_q, step;
+  logic v1_q, roce_q, send_q, write_q, read_q, atomic_q, ack_q1, answer_q1, list_q1, imm_q, invalidate_q, step;
   logic [QW-1:0] q_q;
   berth_card_pkg::frame_t frame_q;
   logic [8*96-1:0] h_q;
@@ -150,6 +155,7 @@ module berth_fp_frame_in #(
       send_q  <= send;
       write_q <= write;
       read_q  <= read;
+      atomic_q <= atomic;
       ack_q1  <= an_ack;
       answer_q1 <= answer;
       list_q1 <= a_list;
@@ -177,7 +183,7 @@ module berth_fp_frame_in #(
     ext  = '0;
     if (send_q || write_q)
       ext = 13'(write_q ? RETH_BYTES : 0) + 13'(imm_q ? 4 : 0) + 13'(peer.selective ? PLACEMENT_BYTES : 0);
-    if (read_q) ext = 13'(RETH_BYTES);
+    if (read_q) ext = 13'(atomic_q ? ATOMIC_ETH_BYTES : RETH_BYTES);
     if (ack_q1 || (answer_q1 && op != READ_RESPONSE_MIDDLE)) ext = 13'(AETH_BYTES);
     if (list_q1) ext = 13'd8;
     body    = frame_q.len - LEAST - ext - 13'(pad);
@@ -201,7 +207,7 @@ module berth_fp_frame_in #(
   assign imm       = write_q ? b32(h_q, AT_EXT + RETH_BYTES) : b32(h_q, AT_EXT);
   assign placement = write_q ? (imm_q ? b32(h_q, AT_EXT + RETH_BYTES + 4) : b32(h_q, AT_EXT + RETH_BYTES))
                    : imm_q ? b32(h_q, AT_EXT + 4) : b32(h_q, AT_EXT);
-  assign whole     = b32(h_q, AT_EXT + 12);
+  assign whole     = atomic_q ? 32'd8 : b32(h_q, AT_EXT + 12);
 
   assign item_valid   = v1_q && is_send;
   assign item_q         = q_q;
@@ -221,6 +227,8 @@ module berth_fp_frame_in #(
   assign item.asid      = peer.asid;
   assign item.write     = write_q;
   assign item.read      = read_q;
+  assign item.atomic    = !atomic_q ? berth_card_pkg::ATOMIC_NONE : op == FETCH_ADD ? berth_card_pkg::ATOMIC_ADD : berth_card_pkg::ATOMIC_SWAP;
+  assign item_operands  = {b32(h_q, AT_EXT + 12), b32(h_q, AT_EXT + 16), b32(h_q, AT_EXT + 20), b32(h_q, AT_EXT + 24)};
   assign item.va        = {b32(h_q, AT_EXT), b32(h_q, AT_EXT + 4)};
   assign item.key       = b32(h_q, AT_EXT + 8);
   assign item.whole     = whole;

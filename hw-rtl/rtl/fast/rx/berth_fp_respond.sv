@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Answers to RDMA READs: what `rc::Responder` gives as responses, packet by packet. Arrival says which READs are to be
+// Answers to RDMA READs and atomics: what `rc::Responder` gives as responses, packet by packet. Arrival says which are to be
 // answered; those of a QP are in their order, and begin when all before them is in place or being answered. What a peer asks
 // for again comes first.
 //
@@ -7,6 +7,14 @@
 // its pages are acquired, if they are there. If not, the host is asked for them, and the QP has its next turn when it has
 // answered: then all begins anew, as nothing is held meanwhile. One packet of a QP is on its way through this at a time. So a
 // slow page holds up nobody else, and a key that is stored waits for none.
+//
+// An atomic is a READ of one packet, whose pages are acquired to be written. When they are held, `berth_atomic` changes the
+// bytes, and what stood there is the answer; then the QP has its next turn. No READ before it is being read meanwhile. At most
+// `ATOMICS` wait for memory, so that READs have places beside them; QPs that would have more take turns of their own.
+//
+// What an atomic gave is kept where its operands were, as long as its READ has its place in memory: until `MAX_READS` newer
+// ones have come, which no peer sends before it has the answer. One that is asked for again is looked for there by its PSN, and
+// if it is found answered from there; it is never carried out again.
 //
 // What is acquired goes to the transmit half, in that order. When its payload has been read the pages go back, and arrival
 // hears that the packet is answered; or that it cannot be, which ends the connection, as a key or memory that is gone does.
@@ -26,6 +34,7 @@ module berth_fp_respond #(
     input  logic                          read_valid,
     input  logic [QW-1:0]                 read_q,
     input  berth_card_pkg::read_t         read,
+    input  logic [127:0]                  read_operands,   // of an atomic: what is added or swapped in, what is compared with
     input  logic                          way_we,
     input  logic                          way_due,
     input  logic [QW-1:0]                 way_q,
@@ -52,11 +61,18 @@ module berth_fp_respond #(
     output logic                          xr_ready,
     input  berth_card_pkg::range_answer_t xr,
     output logic                          ev_stray,        // the host answers what it was not asked
+    // Atomics: see `berth_atomic`.
+    output logic                          change_valid,
+    input  logic                          change_ready,
+    output berth_card_pkg::change_t       change,
+    input  logic                          changed_valid,
+    input  berth_card_pkg::change_end_t   changed,
     // Packets for the transmit half; the payload of one has been read.
     output logic                          rsp_valid,
     input  logic                          rsp_ready,
     output logic [QW-1:0]                 rsp_q,
     output berth_card_pkg::response_t       rsp,
+    output logic                          ev_again,        // it is of an atomic that was carried out before
     input  logic                          sent_valid,
     input  berth_card_pkg::response_end_t   sent,
     // Whether something of QP `asked_q` is under way, three clocks later.
@@ -67,6 +83,8 @@ module berth_fp_respond #(
     output logic                          fenced
 );
   localparam int unsigned FLIGHTS = 16;
+  localparam int unsigned ATOMICS = 4;
+  localparam logic [1:0] ATOMIC_NONE = berth_card_pkg::ATOMIC_NONE;
   localparam logic [1:0] HIT = berth_regs_pkg::XLT_HIT[1:0];
   localparam logic [1:0] MISS = berth_regs_pkg::XLT_MISS[1:0];
   localparam logic [1:0] READY = berth_regs_pkg::XLT_READY[1:0];
@@ -78,8 +96,10 @@ module berth_fp_respond #(
   logic [LR:0] over[0:QPS-1];              // those that are answered: as `head` and `head_again`
   logic [LR:0] over_again[0:QPS-1];
   logic [QPS-1:0] over_q;                 // it has ended, or an answer has failed
+  logic [QPS-1:0] many_q;                 // at least as many READs have come as are kept
   logic turn_valid, turn_pop, turn_busy, again_turn;
-  logic [QW-1:0] turn_q;
+  logic late_valid, late_pop, late_busy, late_turn;    // of QPs with an atomic for which there was no place
+  logic [QW-1:0] turn_q, late_q;
   berth_fp_ready #(
       .QPS (QPS),
       .SETS(2)
@@ -92,6 +112,18 @@ module berth_fp_respond #(
       .q(turn_q),
       .pop(turn_pop),
       .busy(turn_busy)
+  );
+  berth_fp_ready #(
+      .QPS(QPS)
+  ) late_turns (
+      .clk,
+      .rst,
+      .set(late_turn),
+      .set_q(q_q),
+      .valid(late_valid),
+      .q(late_q),
+      .pop(late_pop),
+      .busy(late_busy)
   );
   berth_card_pkg::range_answer_t got;
   logic got_valid, got_pop;
@@ -113,6 +145,7 @@ module berth_fp_respond #(
   typedef struct packed {
     logic        again;                   // asked for again
     logic        begins, ends;            // the READ
+    logic [1:0]  atomic;                  // ATOMIC_*
     logic [23:0] psn, msn;
     logic [12:0] len;
     logic [63:0] va;
@@ -128,24 +161,28 @@ module berth_fp_respond #(
     logic        holds;                   // its pages are held
     logic        failed;                  // it has no answer
     logic [3:0]  fault;
+    logic        counts;                  // it is one of `atomics_q`
+    logic [63:0] original;
   } flight_t;
   flight_t flight;
 
-  // ---- one operation: a QP's turn, or an answer, of the translation or of the keys --------------------------
-  // Where a QP's next packet is: nothing is asked for; key and pages are looked for, to be held; the host is being asked; it was.
-  localparam logic [1:0] NONE = 2'd0, HOLD = 2'd1, ASK = 2'd2, WAIT = 2'd3;
+  // ---- one operation: a QP's turn, or an answer, of the translation, of the keys, or to an atomic -----------------
+  // Where a QP's next packet is: nothing is asked for; key and pages are looked for, to be held; the host is being asked; it
+  // was; its pages are held and it changes the bytes.
+  localparam logic [2:0] NONE = 3'd0, HOLD = 3'd1, ASK = 3'd2, WAIT = 3'd3, CHANGE = 3'd4;
   typedef struct packed {
-    logic [1:0]  phase;
+    logic [2:0]  phase;
     logic        refused;                 // the host cannot have the memory
     logic        stop;                    // an answer fails
     logic [LR:0] head, head_again;        // READs that are answered
     logic [8:0]  sent, sent_again;        // packets of the next one that are
     logic [23:0] next, msn;               // behind the last packet of one that was not asked for again; that packet's
+    logic        atomic;                  // that was one
   } row_t;
-  typedef enum logic [2:0] {IDLE, ROW, PICK, JOB, CALC, DO, WISH} state_t;
+  typedef enum logic [3:0] {IDLE, ROW, PICK, JOB, CALC, SCAN, FOUND, KEPT, DO, WISH} state_t;
   state_t state_q;
   logic [QW-1:0] q_q, q_next;
-  logic is_answer_q, is_refusal_q, take;
+  logic is_answer_q, is_refusal_q, is_change_q, take;
   logic [1:0] kind_q;
   logic [7:0] status_q;
   logic room, fence_q, row_we, push, gone;
@@ -159,6 +196,10 @@ module berth_fp_respond #(
   logic [20:0] left;
   logic [12:0] mtu;
   logic may_q;
+  logic [LR:0] scan_q;                    // the READ that is looked at next
+  logic [LR-1:0] found_at_q;
+  logic found_q, same, recent;
+  logic [63:0] kept_q;                    // what the atomic gave
   packet_t p_q, waiting;                  // that of this operation; the one that a QP's answer is for
 
   // What is looked for: the key, then the pages. Whoever is refused by the key comes back as an operation.
@@ -167,13 +208,32 @@ module berth_fp_respond #(
   logic [QW-1:0] look_for_q;
   logic [15:0] domain_q;
   packet_t l_q;
-  logic wanted, look, refusal_pop;
+  logic wanted, full, look, refusal_pop;
+
+  // The oldest atomic whose pages are held: it waits for its operands, changes the bytes, has done so.
+  typedef enum logic [2:0] {C_FETCH, C_OPERANDS, C_GO, C_WAIT, C_KEEP, C_TELL, C_TAKEN} change_state_t;
+  typedef struct packed {
+    logic [QW-1:0] q;
+    logic [LR-1:0] slot;
+    logic          add;
+    logic [7:0]    asid;
+    logic [63:0]   va;
+  } held_t;
+  change_state_t c_state_q;
+  held_t held_new, held;
+  logic held_put, held_valid, held_pop, held_room, change_pop, keeps, fetches, no_turn;
+  logic [127:0] operands, operands_q;
+  berth_card_pkg::change_end_t changed_q;
+  logic [2:0] atomics_q;                  // those whose key is looked up, and what comes then, up to the end of their flight
 
   assign refusal_pop = state_q == IDLE && look_q == REFUSED;
-  assign got_pop  = state_q == IDLE && !refusal_pop && got_valid;
-  assign turn_pop = state_q == IDLE && !refusal_pop && !got_valid && turn_valid && room && !fence_q;
-  assign take     = refusal_pop || got_pop || turn_pop;
-  assign q_next   = refusal_pop ? look_for_q : got_valid ? got.tag[QW-1:0] : turn_q;
+  assign change_pop  = state_q == IDLE && !refusal_pop && c_state_q == C_TELL;
+  assign got_pop  = state_q == IDLE && !refusal_pop && !change_pop && got_valid;
+  assign no_turn  = state_q != IDLE || refusal_pop || change_pop || got_valid || !room || fence_q;
+  assign late_pop = !no_turn && late_valid && atomics_q < 3'(ATOMICS);
+  assign turn_pop = !no_turn && !late_pop && turn_valid;
+  assign take     = refusal_pop || change_pop || got_pop || late_pop || turn_pop;
+  assign q_next   = refusal_pop ? look_for_q : change_pop ? held.q : got_valid ? got.tag[QW-1:0] : late_pop ? late_q : turn_q;
   berth_fp_mem #(
       .WIDTH($bits(row)),
       .DEPTH(QPS),
@@ -196,7 +256,7 @@ module berth_fp_respond #(
       .we(look_q == ACQUIRE),
       .waddr(look_for_q),
       .wdata(l_q),
-      .re(got_pop),
+      .re(got_pop || change_pop),
       .raddr(q_next),
       .rdata(waiting)
   );
@@ -220,11 +280,31 @@ module berth_fp_respond #(
       .we(read_valid),
       .waddr({read_q, read.again, read.again ? put_again[read_q][LR-1:0] : put[read_q][LR-1:0]}),
       .wdata(read),
-      .re(state_q == PICK),
-      .raddr({q_q, again, head[LR-1:0]}),
+      .re(state_q == PICK || state_q == SCAN),
+      .raddr(state_q == PICK ? {q_q, again, head[LR-1:0]} : {q_q, 1'b0, scan_q[LR-1:0]}),
       .rdata(job)
   );
+  // An atomic's operands; then, in the upper half, what it gave.
+  logic brings;
+  assign brings  = read_valid && !read.again;
+  assign keeps   = c_state_q == C_KEEP && !brings;
+  assign fetches = c_state_q == C_FETCH && held_valid && state_q != FOUND;
+  berth_fp_mem #(
+      .WIDTH(128),
+      .DEPTH(QPS << LR),
+      .OWN(1'b1)
+  ) m_operands (
+      .clk,
+      .we(brings || keeps),
+      .waddr(brings ? {read_q, put[read_q][LR-1:0]} : {held.q, held.slot}),
+      .wdata(brings ? read_operands : {changed_q.original, operands_q[63:0]}),
+      .re(state_q == FOUND || fetches),
+      .raddr(state_q == FOUND ? {q_q, found_at_q} : {held.q, held.slot}),
+      .rdata(operands)
+  );
   always_ff @(posedge clk) begin
+    if (brings && put[read_q][LR-1:0] == '1) many_q[read_q] <= 1'b1;
+    if (begin_valid) many_q[way_q] <= 1'b0;
     if (begin_valid || (read_valid && !read.again)) put[begin_valid ? way_q : read_q] <= begin_valid ? '0 : put[read_q] + (LR+1)'(1);
     if (begin_valid || (read_valid && read.again)) put_again[begin_valid ? way_q : read_q] <= begin_valid ? '0 : put_again[read_q] + (LR+1)'(1);
     if (begin_valid || (push && !flight.failed && p_q.ends && !p_q.again)) over[begin_valid ? way_q : q_q] <= begin_valid ? '0 : f.head;
@@ -241,12 +321,17 @@ module berth_fp_respond #(
   assign left  = job_q.len - (21'(done) << job_q.log2_mtu);
   assign mtu   = 13'd1 << job_q.log2_mtu;
   assign gone  = over_q[q_q] || row_q.stop;
+  // The READ that was looked at, the one before `scan_q`: it is of this QP's life, and the atomic that is asked for.
+  wire [LR:0] scanned = scan_q - (LR+1)'(1);
+  assign recent  = many_q[q_q] || scanned < put[q_q];
+  assign same = scan_q != '0 && recent && job.atomic != ATOMIC_NONE && job.psn == p_q.psn;
   always_ff @(posedge clk) begin
     case (state_q)
       IDLE: begin
         q_q          <= q_next;
-        is_answer_q  <= got_pop || refusal_pop;
+        is_answer_q  <= got_pop || refusal_pop || change_pop;
         is_refusal_q <= refusal_pop;
+        is_change_q  <= change_pop;
         kind_q       <= got.kind;
         status_q     <= got.status;
         if (take) state_q <= ROW;
@@ -278,14 +363,32 @@ module berth_fp_respond #(
         p_q.one_shot <= job_q.one_shot;
         p_q.first    <= job_q.psn;
         p_q.key      <= job_q.key;
-        // All before it is in place, or ends with the answer to the READ before it, which is on its way.
-        may_q    <= again_q || done != '0 || way_now_q.psn == job_q.psn || (flying_q && row_q.next == job_q.psn);
-        state_q  <= DO;
+        p_q.atomic   <= job_q.atomic;
+        // All before it is in place, or ends with the answer to the READ before it, which is on its way. An atomic does not
+        // begin while a READ before it is on its way, which may not have been read.
+        may_q    <= again_q || done != '0 || way_now_q.psn == job_q.psn
+                 || (flying_q && row_q.next == job_q.psn && (job_q.atomic == ATOMIC_NONE || row_q.atomic));
+        scan_q   <= '0;
+        found_q  <= 1'b0;
+        state_q  <= again_q && some_q && !gone && job_q.atomic != ATOMIC_NONE ? SCAN : DO;
+      end
+      // An atomic that is asked for again: one READ a clock.
+      SCAN: begin
+        scan_q     <= scan_q + (LR+1)'(1);
+        found_at_q <= scanned[LR-1:0];
+        if (same) found_q <= 1'b1;
+        if (same) state_q <= FOUND;
+        else if (scan_q[LR]) state_q <= DO;
+      end
+      FOUND: state_q <= KEPT;
+      KEPT: begin
+        kept_q  <= operands[127:64];
+        state_q <= DO;
       end
       // Waits for a QP that begins, and for the one that looks.
       DO:
       if (!begin_valid && !(wanted && look_q != FREE && look_q != REFUSED))
-        state_q <= is_answer_q && !is_refusal_q && row_q.phase == HOLD && kind_q == MISS && !gone ? WISH : IDLE;
+        state_q <= is_answer_q && !is_refusal_q && !is_change_q && row_q.phase == HOLD && kind_q == MISS && !gone ? WISH : IDLE;
       default: state_q <= IDLE;
     endcase
     fresh_q <= (fresh_q & ~(row_we ? QPS'(1) << q_q : '0)) | (begin_valid ? QPS'(1) << way_q : '0);
@@ -295,7 +398,11 @@ module berth_fp_respond #(
     end
   end
 
-  assign wanted = !is_answer_q && !gone && row_q.phase == NONE && !row_q.refused && some_q && may_q && p_q.len != '0;
+  // Nothing is to be read: of a READ of no bytes, or as it is kept.
+  wire bare = p_q.len == '0 || (p_q.again && p_q.atomic != ATOMIC_NONE);
+  wire next = !is_answer_q && !gone && row_q.phase == NONE && some_q;
+  assign full   = p_q.atomic != ATOMIC_NONE && atomics_q == 3'(ATOMICS);
+  assign wanted = next && !row_q.refused && may_q && !bare && !full;
   assign look   = state_q == DO && !begin_valid && wanted && look_q == FREE;
   always_ff @(posedge clk) begin
     case (look_q)
@@ -319,7 +426,7 @@ module berth_fp_respond #(
   assign ask_valid   = look_q == KEY;
   assign ask.claim   = 1'b0;
   assign ask.again   = 1'b1;              // a one-shot key is this READ's since arrival has taken it
-  assign ask.right   = berth_card_pkg::RIGHT_BIT_READ;
+  assign ask.right   = l_q.atomic != ATOMIC_NONE ? berth_card_pkg::RIGHT_BIT_ATOMIC : berth_card_pkg::RIGHT_BIT_READ;
   assign ask.qpn     = 16'(look_for_q);
   assign ask.domain  = domain_q;
   assign ask.key     = l_q.key;
@@ -335,7 +442,8 @@ module berth_fp_respond #(
   berth_card_pkg::range_ask_t acquire, release_;
   logic rel_valid;
 
-  assign looked = state_q == DO && !begin_valid && (is_refusal_q || (is_answer_q && row_q.phase == HOLD && kind_q != READY));
+  assign looked = state_q == DO && !begin_valid && !held_put
+               && (is_refusal_q || is_change_q || (is_answer_q && row_q.phase == HOLD && kind_q != READY));
   always_comb begin
     f          = row_q;
     row_we     = 1'b0;
@@ -344,12 +452,24 @@ module berth_fp_respond #(
     ev_stray   = 1'b0;
     flight.q      = q_q;
     flight.p      = p_q;
-    flight.frame  = !gone;
+    flight.frame  = !gone && (is_answer_q || p_q.len == '0 || found_q);
     flight.holds  = is_answer_q && !is_refusal_q;
     flight.failed = 1'b0;
-    flight.fault  = row_q.refused ? berth_row_pkg::FAULT_PAGE : berth_row_pkg::FAULT_ACCESS;
+    flight.fault  = is_change_q ? berth_row_pkg::FAULT_WRITE : row_q.refused ? berth_row_pkg::FAULT_PAGE : berth_row_pkg::FAULT_ACCESS;
+    flight.counts = is_answer_q && p_q.atomic != ATOMIC_NONE;
+    flight.original = is_change_q ? changed_q.original : kept_q;
+    late_turn     = 1'b0;
+    held_put      = 1'b0;
     if (state_q == DO && !begin_valid) begin
-      if (is_refusal_q || (!is_answer_q && !gone && row_q.phase == NONE && some_q && row_q.refused)) begin
+      if (is_change_q) begin
+        push       = 1'b1;
+        row_we     = 1'b1;
+        f.phase    = NONE;
+        f.stop     = row_q.stop || changed_q.failed;
+        again_turn = 1'b1;
+        flight.failed = changed_q.failed;
+        if (changed_q.failed) flight.frame = 1'b0;
+      end else if (is_refusal_q || (next && row_q.refused)) begin
         push          = 1'b1;
         row_we        = 1'b1;
         f.phase       = NONE;
@@ -362,18 +482,19 @@ module berth_fp_respond #(
         f.phase    = HOLD;
         again_turn = look_q == REFUSED;
       end else if (!is_answer_q) begin
-        // Nothing is to be read.
-        push       = !gone && row_q.phase == NONE && some_q && may_q && p_q.len == '0;
+        push       = next && may_q && bare;
         row_we     = push;
         again_turn = push;
+        late_turn  = next && may_q && !bare;
       end else
         case (row_q.phase)
           HOLD: begin
             ev_stray = kind_q == READY;
-            if (kind_q != READY) f.phase = kind_q == HIT || gone ? NONE : ASK;
-            push       = kind_q == HIT;
+            held_put = kind_q == HIT && !gone && p_q.atomic != ATOMIC_NONE;
+            if (kind_q != READY) f.phase = held_put ? CHANGE : kind_q == HIT || gone ? NONE : ASK;
+            push       = kind_q == HIT && !held_put;
             row_we     = kind_q != READY;
-            again_turn = kind_q == HIT;
+            again_turn = kind_q == HIT && !held_put;
           end
           ASK: begin
             ev_stray = kind_q == READY;
@@ -401,7 +522,58 @@ module berth_fp_respond #(
         f.head = row_q.head + (LR+1)'(p_q.ends);
         f.next = p_q.psn + 24'd1;
         f.msn  = p_q.msn;
+        f.atomic = p_q.atomic != ATOMIC_NONE;
       end
+    end
+  end
+
+  // ---- atomics whose pages are held: one after the other -----------------------------------------------------
+  assign held_new.q    = q_q;
+  assign held_new.slot = row_q.head[LR-1:0];
+  assign held_new.add  = p_q.atomic == berth_card_pkg::ATOMIC_ADD;
+  assign held_new.asid = p_q.asid;
+  assign held_new.va   = p_q.va;
+  berth_lutfifo #(
+      .WIDTH($bits(held)),
+      .DEPTH(ATOMICS)
+  ) helds (
+      .clk,
+      .rst,
+      .wr_valid(held_put),
+      .wr_ready(held_room),
+      .wr_data(held_new),
+      .rd_valid(held_valid),
+      .rd_ready(held_pop),
+      .rd_data(held)
+  );
+  assign held_pop       = c_state_q == C_TAKEN && state_q == DO && !begin_valid;
+  assign change_valid   = c_state_q == C_GO;
+  assign change.add     = held.add;
+  assign change.asid    = held.asid;
+  assign change.va      = held.va;
+  assign change.operand = operands_q[127:64];
+  assign change.compare = operands_q[63:0];
+  always_ff @(posedge clk) begin
+    case (c_state_q)
+      C_FETCH: if (fetches) c_state_q <= C_OPERANDS;
+      C_OPERANDS: begin
+        operands_q <= operands;
+        c_state_q  <= C_GO;
+      end
+      C_GO: if (change_ready) c_state_q <= C_WAIT;
+      C_WAIT: begin
+        changed_q <= changed;
+        if (changed_valid) c_state_q <= changed.failed ? C_TELL : C_KEEP;
+      end
+      C_KEEP:  if (keeps) c_state_q <= C_TELL;
+      C_TELL:  if (change_pop) c_state_q <= C_TAKEN;
+      default: if (held_pop) c_state_q <= C_FETCH;
+    endcase
+    atomics_q <= atomics_q + 3'(look && p_q.atomic != ATOMIC_NONE)
+               - 3'(looked && !push && p_q.atomic != ATOMIC_NONE) - 3'(passes && last.counts);
+    if (rst) begin
+      c_state_q <= C_FETCH;
+      atomics_q <= '0;
     end
   end
 
@@ -431,6 +603,7 @@ module berth_fp_respond #(
     acquire       = '0;
     acquire.quiet = holding;
     acquire.probe = !holding;
+    acquire.write = (holding ? l_q.atomic : p_q.atomic) != ATOMIC_NONE;
     acquire.asid  = holding ? l_q.asid : p_q.asid;
     acquire.va    = holding ? l_q.va : p_q.va;
     acquire.len   = 31'(holding ? l_q.len : p_q.len);
@@ -453,10 +626,13 @@ module berth_fp_respond #(
   assign rsp.ends   = given.p.ends;
   assign rsp.psn    = given.p.psn;
   assign rsp.msn    = given.p.msn;
-  assign rsp.len    = given.p.len;
+  assign rsp.len    = given.p.atomic != ATOMIC_NONE ? 13'd0 : given.p.len;
+  assign rsp.atomic = given.p.atomic != ATOMIC_NONE;
+  assign rsp.original = given.original;
   assign rsp.asid   = given.p.asid;
   assign rsp.va     = given.p.va;
   assign rsp.tag    = give_q[3:0];
+  assign ev_again   = rsp_valid && rsp_ready && rsp.atomic && given.p.again;
   assign gives      = give_q != put_q && (!given.frame || rsp_ready);
   assign last_there = done_q != give_q && read_bits_q[done_q[3:0]];
   assign rel_valid  = last_there && last.holds && !released_q;
@@ -475,6 +651,7 @@ module berth_fp_respond #(
   always_comb begin
     release_           = '0;
     release_.give_back = 1'b1;
+    release_.write     = last.p.atomic != ATOMIC_NONE;
     release_.asid      = last.p.asid;
     release_.va        = last.p.va;
     release_.len       = 31'(last.p.len);
@@ -541,7 +718,7 @@ module berth_fp_respond #(
   assign fenced = fence_q && state_q == IDLE && holds_q == '0 && put_q == done_q;
   always_ff @(posedge clk) fence_q <= !rst && (fence || (fence_q && !fenced));
 
-  assign busy = state_q != IDLE || got_valid || asks_valid || turn_busy || holds_q != '0 || put_q != done_q || fence_q;
+  assign busy = state_q != IDLE || got_valid || asks_valid || turn_busy || late_busy || holds_q != '0 || put_q != done_q || fence_q;
 
   always_ff @(posedge clk)
     if (!rst) begin
@@ -550,6 +727,9 @@ module berth_fp_respond #(
       assert (asks_room || !(holding || state_q == WISH));
       assert (!sent_valid || (used_q[sent.tag] && !read_bits_q[sent.tag]));
       assert (!looked || holds_q != '0);
+      assert (!held_put || held_room);
+      // Nobody changes what nobody has asked for.
+      assert (!changed_valid || c_state_q == C_WAIT);
     end
 
   wire unused = &{1'b0, got.tag, told, last, given, job_q, head};

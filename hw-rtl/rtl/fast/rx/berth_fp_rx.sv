@@ -119,6 +119,12 @@ module berth_fp_rx #(
     output berth_card_pkg::response_t       rsp,
     input  logic                          rspd_valid,
     input  berth_card_pkg::response_end_t   rspd,
+    // Atomics: see `berth_atomic`.
+    output logic                          change_valid,
+    input  logic                          change_ready,
+    output berth_card_pkg::change_t       change,
+    input  logic                          changed_valid,
+    input  berth_card_pkg::change_end_t   changed,
     // Repeat timers of lists: the next one is looked at in each free clock. A look: its timer runs, and ends then.
     input  logic                          hurry,
     output logic                          swept,
@@ -197,7 +203,14 @@ module berth_fp_rx #(
   assign c_access.zero_31_8 = '0;
   assign c_access.known     = refused_q[c_q];
   assign c_access.zero_6_3  = '0;
-  assign c_access.right     = refused.invalidate ? 3'd0 : refused.read ? berth_row_pkg::RIGHT_READ[2:0] : berth_row_pkg::RIGHT_WRITE[2:0];
+  always_comb begin
+    case (refused.kind)
+      berth_card_pkg::ACCESS_READ:       c_access.right = berth_row_pkg::RIGHT_READ[2:0];
+      berth_card_pkg::ACCESS_ATOMIC:     c_access.right = berth_row_pkg::RIGHT_ATOMIC[2:0];
+      berth_card_pkg::ACCESS_INVALIDATE: c_access.right = 3'd0;
+      default:                           c_access.right = berth_row_pkg::RIGHT_WRITE[2:0];
+    endcase
+  end
   logic [31:0] st_announced, st_landed, st_completed, st_heard;
   logic [15:0] st_open;
   logic st_writing, st_answering, st_out, st_waits, st_shown, st_fetching;
@@ -436,6 +449,7 @@ module berth_fp_rx #(
       .item_ready(in_ready),
       .item_q(in_q),
       .item(in),
+      .item_operands(in_operands),
       .ack_valid,
       .ack_ready,
       .ack_q,
@@ -454,6 +468,17 @@ module berth_fp_rx #(
       .cf_ready,
       .cf
   );
+
+  // The operands of atomics, by the frames that they came in, until these are given back. Slots lie an odd number of 512 bytes
+  // apart, so that these bits of a place are others for each.
+  localparam int unsigned SLOTS = 16;
+  initial
+    if (berth_regs_pkg::RX_SLOTS > SLOTS || berth_regs_pkg::SLOT_BYTES[9:0] != 10'h200 || berth_regs_pkg::PKT_RX_BASE[8:0] != '0)
+      $fatal(1, "berth_fp_rx: receive slots do not lie as they should");
+  logic [127:0] in_operands, read_operands;
+  logic [127:0] operands[0:SLOTS-1];
+  always_ff @(posedge clk) if (in_valid) operands[in.frame[12:9]] <= in_operands;
+  assign read_operands = operands[ar_free_place[12:9]];
 
   // ---- keys, and memory of peers' RDMA -------------------------------------------------------
   logic ask_valid, ask_ready, claim_valid, claim_ready, key_told_valid, over_valid, over_ready;
@@ -743,6 +768,7 @@ module berth_fp_rx #(
       .read_valid,
       .read_q,
       .read,
+      .read_operands,
       .way_we,
       .way_due,
       .way_q,
@@ -767,10 +793,16 @@ module berth_fp_rx #(
       .xr_ready(respond_xr_ready),
       .xr,
       .ev_stray(respond_stray),
+      .change_valid,
+      .change_ready,
+      .change,
+      .changed_valid,
+      .changed,
       .rsp_valid,
       .rsp_ready,
       .rsp_q,
       .rsp,
+      .ev_again(ev.atomic_again),
       .sent_valid(rspd_valid),
       .sent(rspd),
       .asked_q(c_q),
@@ -779,6 +811,7 @@ module berth_fp_rx #(
       .fenced(rs_fenced)
   );
   assign ev.answer = rsp_valid && rsp_ready;
+  assign ev.atomic = changed_valid && !changed.failed;
 
   assign trace_landed   = landed_valid && landed_ready;
   assign trace_landed_q = landed_q;

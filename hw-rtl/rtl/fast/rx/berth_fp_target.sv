@@ -13,7 +13,7 @@
 // while packets still find what the last one was for. It grows as long as the peer has to wait.
 //
 // Of a READ all its bytes are looked for at once, and none is held: what is there may be gone again when it is answered, and
-// `berth_fp_respond` waits for it then. For one that was answered before, the key may say no here, as arrival alone knows
+// `berth_fp_respond` waits for it then. So it is with an atomic's, which is looked for to be written. For one that was answered before, the key may say no here, as arrival alone knows
 // which those are; it asks again, and its answer counts.
 //
 // A packet of no bytes touches no memory, and needs no key.
@@ -114,7 +114,8 @@ module berth_fp_target #(
     logic [3:0]  item;
     logic [23:0] psn;                     // of the operation's first packet
     logic        first;                   // that is this one
-    logic        read;                    // of a READ: only looked for
+    logic        read;                    // of a READ or an atomic: only looked for
+    logic        write;                   // of a WRITE or an atomic
     logic [7:0]  asid;
     logic [63:0] va;
     logic [12:0] len;
@@ -144,14 +145,17 @@ module berth_fp_target #(
 
   // What lies beyond the whole is malformed, which arrival says.
   assign ends       = offset_q + 38'(next_item.len);
-  // So is a READ that fills more than any window, unless it was answered before; then it is not looked for.
-  assign longer     = next_item.whole > 32'(WINDOW) << next_item.log2_mtu;
+  // So is a READ that fills more than any window, unless it was answered before; then it is not looked for. And so is an
+  // atomic that is not aligned.
+  assign longer     = next_item.whole > 32'(WINDOW) << next_item.log2_mtu
+                   || (next_item.atomic != berth_card_pkg::ATOMIC_NONE && next_item.va[2:0] != 3'd0);
   assign plain      = !(next_item.write || next_item.read) || next_item.whole == '0 || ends > 38'(next_item.whole)
                    || (next_item.read && longer);
   assign ask_valid  = state_q == LOOK && !plain;
   assign ask.claim  = 1'b0;
   assign ask.again  = 1'b0;
-  assign ask.right  = next_item.read ? berth_card_pkg::RIGHT_BIT_READ : berth_card_pkg::RIGHT_BIT_WRITE;
+  assign ask.right  = next_item.atomic != berth_card_pkg::ATOMIC_NONE ? berth_card_pkg::RIGHT_BIT_ATOMIC
+                    : next_item.read ? berth_card_pkg::RIGHT_BIT_READ : berth_card_pkg::RIGHT_BIT_WRITE;
   assign ask.qpn    = 16'(next_item_q);
   assign ask.domain = next_item.domain;
   assign ask.key    = next_item.key;
@@ -216,6 +220,7 @@ module berth_fp_target #(
   assign looked_new.psn   = next_item.psn - next_item.index;
   assign looked_new.first = next_item.index == '0;
   assign looked_new.read  = next_item.read;
+  assign looked_new.write = acquire.write;
   assign looked_new.asid  = told_q.asid;
   assign looked_new.va    = va_q;
   assign looked_new.len   = next_item.len;
@@ -354,7 +359,7 @@ module berth_fp_target #(
     judged  = a_state_q == A_DO && of_packet;
     wish           = '0;
     wish.probe     = 1'b1;
-    wish.write     = !looked.read;
+    wish.write     = looked.write;
     wish.asid      = looked.asid;
     wish.tag       = {2'b11, 14'(a_q)};
     f = r;
@@ -446,7 +451,7 @@ module berth_fp_target #(
     acquire       = '0;
     acquire.quiet = 1'b1;
     acquire.probe = next_item.read;
-    acquire.write = !next_item.read;
+    acquire.write = !next_item.read || next_item.atomic != berth_card_pkg::ATOMIC_NONE;
     acquire.asid  = told_q.asid;
     acquire.va    = va_q;
     acquire.len   = next_item.read ? next_item.whole[30:0] : 31'(next_item.len);

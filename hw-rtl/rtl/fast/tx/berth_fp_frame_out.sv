@@ -39,7 +39,7 @@ module berth_fp_frame_out #(
     output logic                       part_ready,
     input  berth_card_pkg::part_t      part_data,
 
-    // answers to READs (see berth_fp_respond), each with a place
+    // answers to READs and atomics (see berth_fp_respond), each with a place
     input  logic                       rsp_valid,
     output logic                       rsp_ready,
     input  logic [$clog2(QPS)-1:0]     rsp_q,
@@ -115,6 +115,7 @@ module berth_fp_frame_out #(
     localparam logic [7:0] RESPONSE_MIDDLE = berth_regs_pkg::BTH_READ_RESPONSE_MIDDLE[7:0];
     localparam logic [7:0] RESPONSE_LAST = berth_regs_pkg::BTH_READ_RESPONSE_LAST[7:0];
     localparam logic [7:0] RESPONSE_ONLY = berth_regs_pkg::BTH_READ_RESPONSE_ONLY[7:0];
+    localparam logic [7:0] ATOMIC_ACKNOWLEDGE = berth_regs_pkg::BTH_ATOMIC_ACKNOWLEDGE[7:0];
     localparam logic [7:0] ACK_NO_COUNT = 8'h1f;
     localparam logic [7:0] ACKNOWLEDGE = berth_regs_pkg::BTH_ACKNOWLEDGE[7:0];
     localparam logic [7:0] SELECTIVE_ACKNOWLEDGE = berth_regs_pkg::BTH_SELECTIVE_ACKNOWLEDGE[7:0];
@@ -201,6 +202,8 @@ module berth_fp_frame_out #(
     logic [6:0]    n_q;
     logic [3:0]    answer_tag_q;
     logic [7:0]    answer_asid_q;
+    logic          answer_atomic_q;
+    logic [63:0]   original_q;
 
     function automatic logic [31:0] be32(input logic [31:0] x);
         be32 = {x[7:0], x[15:8], x[23:16], x[31:24]};
@@ -251,6 +254,7 @@ module berth_fp_frame_out #(
             endcase
             extra   = flags_q[1:0] == 2'b00 ? 13'd0 : 13'd4;
             payload = len_q;
+            if (answer_atomic_q) {opcode, extra} = {ATOMIC_ACKNOWLEDGE, 13'd12};
         end else if (kind_q == LIST) begin
             opcode  = UD_SEND_ONLY;
             extra   = 13'd8 + 13'd12;
@@ -296,7 +300,10 @@ module berth_fp_frame_out #(
                                              be32(read_q ? read_va_q[31:0] : va[31:0]), be32(read_q ? read_va_q[63:32] : va[63:32])};
                 image[HEAD*8 +: BEHIND] = behind;
             end
-            ANSWER: image[HEAD*8 +: 32] = be32({ACK_NO_COUNT, msn_q});
+            ANSWER: begin
+                image[HEAD*8 +: 32] = be32({ACK_NO_COUNT, msn_q});
+                if (answer_atomic_q) image[(HEAD+4)*8 +: 64] = {be32(original_q[31:0]), be32(original_q[63:32])};
+            end
             ACK: begin
                 image[HEAD*8 +: 32] = be32({syndrome_q, msn_q});
                 for (int i = 0; i < 16; i++)
@@ -411,6 +418,7 @@ module berth_fp_frame_out #(
             sack_q  <= afr.has_sack;
             msn_q   <= pick_answer ? rsp.msn : afr.msn;
             {answer_tag_q, answer_asid_q, answer_va_q} <= {rsp.tag, rsp.asid, rsp.va};
+            {answer_atomic_q, original_q} <= {rsp.atomic, rsp.original};
             {syndrome_q, sack_bits_q} <= {afr.syndrome, afr.sack};
             {epoch_q, number_q, n_q}  <= {lfr.epoch, lfr.first, lfr.n};
             read_q  <= pick_packet && pkt.read;
