@@ -7,15 +7,15 @@ mod rx;
 
 use berth_abi::card::{MAX_READS, TX_SLOTS};
 use berth_abi::rows::event::EVENT_RECEIVE_INDEX;
-use berth_abi::rows::recv::{self, RIGHT_READ, RIGHT_WRITE};
+use berth_abi::rows::recv::{self, RIGHT_ATOMIC, RIGHT_READ, RIGHT_WRITE};
 use berth_abi::status::{PAGE_FAULT, WC_FLUSHED};
-use berth_protocol::memory::keys::{Binding, READ, WRITE};
+use berth_protocol::memory::keys::{ATOMIC, Binding, READ, WRITE};
 use berth_protocol::rc::{
     Kind, NakCode, Placement, Position, Remote, RequestPacket, ResponseBody, ResponsePacket, Syndrome,
 };
 use berth_random::{Rng, cases, mix, seed};
 use berth_rtl_unit::Module;
-use rx::{FRESH, Rig, World, buffer, target};
+use rx::{Atomic, FRESH, Rig, World, buffer, target};
 use std::collections::VecDeque;
 
 const NAME: &str = "berth_fp_rx";
@@ -225,6 +225,237 @@ fn qp_11_a_read_that_no_key_lets_in_reads_nothing() {
     }
 }
 
+/// The only atomic of a test, as [`one_write`].
+fn one_atomic(rig: &mut Rig, binding: Binding, atomic: Atomic, key: impl Fn(u32) -> u32) {
+    let bound = rig.bind(0, binding);
+    rig.change(0, atomic, key(bound));
+    rig.until(200_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
+    only_access(rig, RIGHT_ATOMIC, key(bound), atomic.va, 8);
+}
+
+fn fetch_add(va: u64, add: u64) -> Atomic {
+    Atomic { add: true, va, operands: [add, 0] }
+}
+
+/// Both kinds, the comparison true or not; pages that are missing are waited for. The bench carries the atomic out.
+#[test]
+fn qp_3_an_atomic_changes_memory_and_brings_what_stood_there() {
+    for width in widths() {
+        let fresh = u64::from_le_bytes([FRESH; 8]);
+        for (add, compare, there) in
+            [(true, 0, fresh.wrapping_add(77)), (false, fresh, 77), (false, fresh ^ 1 << 63, fresh)]
+        {
+            for warm in [0, 100] {
+                let mut rig = Rig::new(World { width, warm, ..World::default() }, 1);
+                let (q, va) = (rig.qps[0].q, target(rig.qps[0].q) + 4088);
+                let binding = Binding { va, len: 8, rights: ATOMIC, ..Binding::default() };
+                one_atomic(&mut rig, binding, Atomic { add, va, operands: [77, compare] }, |key| key);
+                assert_eq!((rig.broken(0), rig.qps[0].atomics[0].1), (None, Some(fresh)));
+                assert_eq!((rig.memory(q, va, 8), rig.qps[0].carried_out), (there.to_le_bytes().to_vec(), 1));
+                assert!(warm != 0 || rig.verdicts[12] > 0, "nobody had to wait");
+                assert_eq!((rig.answers, rig.repeated), ([1, 0], 0));
+            }
+        }
+    }
+}
+
+/// Nothing is changed, nothing asked for, and the connection is over: the peer hears "remote access error".
+#[test]
+fn qp_11_an_atomic_that_no_key_lets_in_changes_nothing() {
+    for width in widths() {
+        let cases: [(&str, u8, i64, fn(u32) -> u32); 5] = [
+            ("key", ATOMIC, 0, |key| key ^ 1),
+            ("right", READ | WRITE, 0, |key| key),
+            ("first byte", ATOMIC, -8, |key| key),
+            ("last byte", ATOMIC, 4992, |key| key),
+            ("wrap", ATOMIC, i64::MAX - 7, |key| key),
+        ];
+        for (what, rights, at, key) in cases {
+            let mut rig = Rig::new(World { width, ..World::default() }, 1);
+            let va = target(rig.qps[0].q) + 104;
+            let binding = Binding { va, len: 4999, rights, ..Binding::default() };
+            one_atomic(&mut rig, binding, fetch_add(va.wrapping_add_signed(at), 1), key);
+            assert_eq!((rig.broken(0), rig.qps[0].carried_out), (Some(8), 0), "{what}");
+            assert_eq!((rig.targets, rig.answers), (0, [0; 2]), "{what}");
+            let nak = rig.replies.last().map(|reply| reply.body);
+            let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteAccess), sack: None };
+            assert_eq!(nak, Some(refused), "{what}");
+        }
+    }
+}
+
+/// The peer hears "invalid request", whatever its key is.
+#[test]
+fn qp_3_an_atomic_that_is_not_aligned_is_malformed() {
+    for (width, at) in widths().into_iter().flat_map(|width| (1..8).map(move |at| (width, at))) {
+        let mut rig = Rig::new(World { width, ..World::default() }, 1);
+        let va = target(rig.qps[0].q) + 4096 - 8;
+        let key = rig.bind(0, Binding { va, len: 100, rights: ATOMIC, ..Binding::default() });
+        rig.change(0, fetch_add(va + at, 1), key ^ (at as u32 & 1));
+        rig.until(200_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
+        rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
+        rig.rests();
+        assert_eq!((rig.broken(0), rig.qps[0].carried_out, rig.targets), (Some(6), 0, 0));
+        let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::InvalidRequest), sack: None };
+        assert_eq!(rig.replies.last().map(|reply| reply.body), Some(refused));
+    }
+}
+
+/// A page that cannot be had, or bytes that cannot be changed: the peer hears "remote operational error".
+#[test]
+fn qp_13_an_atomic_on_memory_that_cannot_be_had_is_refused() {
+    for (width, fails) in widths().into_iter().flat_map(|width| [(width, false), (width, true)]) {
+        let mut rig = Rig::new(World { width, warm: 0, ..World::default() }, 1);
+        let va = target(rig.qps[0].q) + 8;
+        let key = rig.bind(0, Binding { va, len: 8, rights: ATOMIC, ..Binding::default() });
+        if fails {
+            rig.change_fails = 100;
+        } else {
+            rig.deny(0, va);
+        }
+        rig.change(0, fetch_add(va, 1), key);
+        rig.until(200_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
+        rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
+        rig.rests();
+        assert_eq!((rig.broken(0), rig.qps[0].carried_out), (Some(if fails { 0 } else { 10 }), 0));
+        let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteOperation), sack: None };
+        assert_eq!(rig.replies.last().map(|reply| reply.body), Some(refused));
+    }
+}
+
+/// A one-shot key serves one atomic, also one that is asked for again; the next one is refused (QP-12).
+#[test]
+fn qp_12_a_one_shot_key_lets_one_atomic_in() {
+    for width in widths() {
+        let mut rig = Rig::new(World { width, warm: 0, timeout: 4000, ..World::default() }, 1);
+        let va = target(rig.qps[0].q) + 8;
+        let key = rig.bind(0, Binding { va, len: 8, rights: ATOMIC, one_shot: true, region: 0 });
+        // The first answer is lost.
+        rig.change(0, fetch_add(va, 1), key);
+        rig.world.loss = 0;
+        rig.until(200_000, "its request", |rig| rig.qps[0].carried_out == 1);
+        rig.world.loss = 100;
+        rig.until(20_000, "its answer", |rig| rig.answers[0] == 1);
+        rig.until(1000, "its loss", |rig| rig.settled());
+        rig.world.loss = 0;
+        rig.until(200_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
+        assert_eq!((rig.broken(0), rig.qps[0].carried_out, rig.repeated), (None, 1, 1));
+        rig.change(0, fetch_add(va, 1), key);
+        rig.until(200_000, "the end", |rig| rig.qps[0].requester.pending() == 0 && rig.broken(0).is_some());
+        assert_eq!((rig.broken(0), rig.qps[0].carried_out), (Some(8), 1));
+    }
+}
+
+/// What a key lets in is over when another one has its place: no atomic under way changes memory after that.
+#[test]
+fn qp_9_a_key_that_is_stored_ends_the_atomics_of_the_one_before_it() {
+    for width in widths() {
+        let mut rig = Rig::new(World { width, ..World::default() }, 1);
+        let va = target(rig.qps[0].q);
+        let key = rig.bind(0, Binding { va, len: 4096, rights: ATOMIC, ..Binding::default() });
+        (0..20).for_each(|n| rig.change(0, fetch_add(va + 8 * (n % 4), n), key));
+        rig.until(20_000, "some of them", |rig| rig.qps[0].carried_out == 5);
+        rig.keys.unbind(key).expect("a key");
+        rig.store_key(0, key);
+        assert_eq!(rig.held(), 0, "it is stored while memory is changed under it");
+        let before = rig.qps[0].carried_out;
+        rig.until(200_000, "its end", |rig| rig.broken(0).is_some());
+        assert_eq!((rig.broken(0), rig.qps[0].carried_out), (Some(8), before));
+        rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
+        rig.rests();
+    }
+}
+
+/// At most four atomics of all QPs wait for memory: a READ of another QP has its answer meanwhile, and they have theirs in turn.
+#[test]
+fn fairness_atomics_that_wait_for_memory_leave_places_for_reads() {
+    for width in widths() {
+        let mut rig = Rig::new(World { width, qps: 24, ..World::default() }, 1);
+        rig.stuck = Some("change_ready");
+        let keys: Vec<_> = (0..24)
+            .map(|i| {
+                let va = target(rig.qps[i].q);
+                rig.bind(i, Binding { va, len: 9000, rights: ATOMIC | READ, ..Binding::default() })
+            })
+            .collect();
+        let va = target(rig.qps[0].q);
+        rig.fill(0, va, 9000);
+        (1..24).for_each(|i| rig.change(i, fetch_add(target(rig.qps[i].q), 1), keys[i]));
+        let until = rig.now() + 5000;
+        rig.until(5001, "some time", |rig| rig.now() >= until);
+        assert_eq!(rig.held(), 4);
+        rig.read_from(0, va, 9000, keys[0]);
+        rig.until(5000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
+        rig.check_read(0);
+        rig.stuck = None;
+        rig.until(50_000, "the atomics", |rig| rig.qps.iter().all(|qp| qp.requester.pending() == 0));
+        assert!(rig.qps[1..].iter().all(|qp| qp.carried_out == 1));
+        rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
+        rig.rests();
+    }
+}
+
+/// However requests and answers are lost, doubled and late: all QPs' atomics on the same memory are carried out once, and each
+/// hears what stood there. Beside them READs and WRITEs go on.
+#[test]
+fn qp_3_atomics_are_carried_out_once_whatever_the_wire_does() {
+    for width in widths() {
+        for case in 0..cases(20) {
+            let mut rng = Rng(mix(seed(17)) ^ mix(case));
+            let world = World {
+                width,
+                qps: 6,
+                log2_mtu: 8,
+                loss: rng.below(20),
+                twice: rng.below(40),
+                late: rng.below(40),
+                warm: rng.below(101),
+                stall: if rng.chance(0.3) { 30 } else { 0 },
+                read: rng.between(1, 400),
+                service: rng.between(10, 1000),
+                reads: rng.between(1, u64::from(MAX_READS)) as u32,
+                timeout: 4000,
+                ..World::default()
+            };
+            let mut rig = Rig::new(world, rng.draw());
+            let all = ATOMIC | READ | WRITE;
+            let keys: Vec<_> = (0..6)
+                .map(|i| {
+                    let va = target(rig.qps[i].q);
+                    rig.bind(i, Binding { va, len: 100_000, rights: all, ..Binding::default() })
+                })
+                .collect();
+            let mut n = 0;
+            rig.until(2_000_000, "the end", |rig| {
+                if n < 200 && rng.chance(0.03) {
+                    let i = rng.below(6) as usize;
+                    let va = target(rig.qps[i].q);
+                    n += 1;
+                    match rng.below(4) {
+                        0 => rig.read_from(i, va + 8192 + rng.below(9000), rng.below(2000) as u32, keys[i]),
+                        1 => rig.write(i, va + 32_768 + rng.below(9000), rng.below(2000) as u32, keys[i], None),
+                        2 => {
+                            // Compared with something that never stands there, or nothing.
+                            let va = va + 4096 + 8 * rng.below(4);
+                            rig.change(i, Atomic { add: false, va, operands: [rng.draw(), rng.draw()] }, keys[i]);
+                        }
+                        _ => rig.change(i, fetch_add(va, rng.draw()), keys[i]),
+                    }
+                }
+                n >= 200 && rig.qps.iter().all(|qp| qp.requester.pending() == 0)
+            });
+            rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
+            rig.rests();
+            for i in 0..6 {
+                assert_eq!(rig.broken(i), None);
+                rig.check_atomics(i);
+                rig.check_read(i);
+                rig.check_written(i);
+            }
+        }
+    }
+}
+
 /// As many READs wait for their answers as the QP takes: one that is too many ends the connection, as "invalid request". Those
 /// do not count whose answers have a place to be sent from.
 #[test]
@@ -350,7 +581,7 @@ fn qp_9_a_key_that_is_stored_ends_the_reads_of_the_one_before_it() {
     }
 }
 
-/// A QP with READs in all states ends: nothing stays held, and the next connection on its row answers its own.
+/// A QP with READs and atomics in all states ends: nothing stays held, and the next connection on its row answers its own.
 #[test]
 fn an_ended_qp_answers_nothing_and_holds_nothing() {
     for width in widths() {
@@ -361,8 +592,12 @@ fn an_ended_qp_answers_nothing_and_holds_nothing() {
             for round in 0..3 {
                 for i in 0..2 {
                     let va = target(rig.qps[i].q);
-                    let key = rig.bind(i, Binding { va, len: 100_000, rights: READ, ..Binding::default() });
-                    (0..4).for_each(|n| rig.read_from(i, va + n * 9000, draw.below(20_000) as u32, key));
+                    let rights = READ | ATOMIC;
+                    let key = rig.bind(i, Binding { va, len: 100_000, rights, ..Binding::default() });
+                    for n in 0..4 {
+                        rig.read_from(i, va + n * 9000, draw.below(20_000) as u32, key);
+                        (0..draw.below(3)).for_each(|k| rig.change(i, fetch_add(va + 8 * k, 1), key));
+                    }
                 }
                 let until = rig.now() + draw.below(4000);
                 rig.until(5000, "some time", |rig| rig.now() >= until);
@@ -383,13 +618,13 @@ fn an_ended_qp_answers_nothing_and_holds_nothing() {
     }
 }
 
-/// READ requests of any place, length, key and PSN beside SENDs, some of them twice. The model judges each, and says what is
+/// READ requests and atomics of any place, length, key and PSN, some of them twice. The model judges each, and says what is
 /// answered; it owes nothing when the RTL rests.
 #[test]
 fn any_reads_are_judged_and_answered_as_by_the_golden_responder() {
     for width in widths() {
         let mut verdicts = [0; 14];
-        let mut answers = [0; 2];
+        let (mut answers, mut repeated, mut carried_out) = ([0; 2], 0, 0);
         for case in 0..cases(40) {
             let mut rng = Rng(mix(seed(11)) ^ mix(case ^ 0x5ead));
             let world = World {
@@ -405,7 +640,9 @@ fn any_reads_are_judged_and_answered_as_by_the_golden_responder() {
             };
             let mut rig = Rig::new(world, rng.draw());
             let va = target(rig.qps[0].q);
-            let binding = Binding { va, len: 100_000, rights: READ, one_shot: rng.chance(0.2), region: 0 };
+            let rights = if rng.chance(0.9) { READ | ATOMIC } else { READ };
+            let binding = Binding { va, len: 100_000, rights, one_shot: rng.chance(0.2), region: 0 };
+            let atomics = rng.chance(0.7);
             let key = rig.bind(0, binding);
             let (mut next, mut packets) = (rig.qps[0].model.arrival().expected().get(), Vec::new());
             for _ in 0..60 {
@@ -413,14 +650,20 @@ fn any_reads_are_judged_and_answered_as_by_the_golden_responder() {
                 let len = if wild { rng.below(70_000) as u32 } else { rng.below(2500) as u32 };
                 let at = rng.below(90_000);
                 let remote = Remote { va: va + at, key: key ^ u32::from(rng.chance(0.005)), len };
-                let new =
+                let mut new =
                     RequestPacket { psn: next, kind: Kind::Read, remote: Some(remote), ..RequestPacket::default() };
+                if atomics && rng.chance(0.6) {
+                    let va = if rng.chance(0.99) { va + 8 * rng.below(4) } else { va + at };
+                    new.kind = if rng.chance(0.5) { Kind::FetchAdd } else { Kind::CompareSwap };
+                    new.remote = Some(Remote { va, len: 8, ..remote });
+                    new.operands = [rng.draw(), if new.kind == Kind::FetchAdd { 0 } else { rng.draw() }];
+                }
                 let p = match rng.below(10) {
                     // One that came before, as it was or shorter, or one too early.
                     0..4 if !packets.is_empty() => {
                         let old: RequestPacket = packets[rng.below(packets.len() as u64) as usize];
                         let remote = old.remote.map(|r| Remote { len: r.len.min(rng.draw() as u32 & 0xfff), ..r });
-                        if rng.chance(0.5) { old } else { RequestPacket { remote, ..old } }
+                        if rng.chance(0.5) || old.kind != Kind::Read { old } else { RequestPacket { remote, ..old } }
                     }
                     4 => RequestPacket { psn: next.wrapping_add(rng.between(1, 300) as u32) & 0xff_ffff, ..new },
                     _ => {
@@ -438,9 +681,11 @@ fn any_reads_are_judged_and_answered_as_by_the_golden_responder() {
             rig.rests();
             verdicts.iter_mut().zip(rig.verdicts).for_each(|(sum, n)| *sum += n);
             answers.iter_mut().zip(rig.answers).for_each(|(sum, n)| *sum += n);
+            (repeated, carried_out) = (repeated + rig.repeated, carried_out + rig.qps[0].carried_out);
         }
         println!(
-            "{width} bits: placed, taken, duplicates, dropped by fault: {verdicts:?}; answered, again: {answers:?}"
+            "{width} bits: placed, taken, duplicates, dropped by fault: {verdicts:?}; answered, again: {answers:?}; atomics \
+             carried out {carried_out}, answered again {repeated}"
         );
     }
 }

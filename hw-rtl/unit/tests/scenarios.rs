@@ -21,11 +21,11 @@ mod tx;
 
 use berth_abi::card::MAX_READS;
 use berth_abi::status::{PAGE_FAULT, PAGE_NO_MEMORY, PAGE_OVER_BUDGET};
-use berth_protocol::memory::keys::{Binding, READ, WRITE};
+use berth_protocol::memory::keys::{ATOMIC, Binding, READ, WRITE};
 use berth_random::{Rng, cases, mix, number};
 use berth_rtl_unit::Module;
 use pair::{Pair, Settings};
-use rx::{Rig, World, buffer, target};
+use rx::{Atomic, FRESH, Rig, World, buffer, target};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -184,6 +184,13 @@ fn receive(mut rig: Rig, rng: &mut Rng) -> [u64; 14] {
             (va, len, rig.bind(i, Binding { va, len, rights: WRITE, ..Binding::default() }))
         })
         .collect();
+    // And memory that it may change, eight bytes at a time, and read.
+    let numbers: Vec<_> = (0..targets.len())
+        .map(|i| {
+            let va = target(rig.qps[i].q) + 0x2000_0000 + 8 * rng.below(600);
+            (va, rig.bind(i, Binding { va, len: 64, rights: ATOMIC, ..Binding::default() }))
+        })
+        .collect();
     // And memory that it may read.
     let sources: Vec<_> = (0..targets.len())
         .map(|i| {
@@ -201,6 +208,26 @@ fn receive(mut rig: Rig, rng: &mut Rng) -> [u64; 14] {
                 let at = rng.below(len);
                 let bytes = rng.below((len - at).min(10 * most) + 1) as u32;
                 rig.read_from(i, va + at, bytes, key);
+            }
+            if let Some(&(va, key)) = numbers.get(i)
+                && rig.qps[i].atomics.len() < count
+                && rng.chance(0.01)
+            {
+                let (add, va) = (rng.chance(0.5), va + 8 * rng.below(8));
+                let fresh = u64::from_le_bytes([FRESH; 8]);
+                let compare = if add {
+                    0
+                } else if rng.chance(0.5) {
+                    fresh
+                } else {
+                    rng.draw()
+                };
+                rig.change(i, Atomic { add, va, operands: [rng.draw(), compare] }, key);
+            }
+            if let Some(&(va, _)) = numbers.get(i)
+                && rng.chance(0.0001)
+            {
+                rig.host.evict(rig.qps[i].q, va, 64);
             }
             if let Some(&(va, len, _)) = sources.get(i)
                 && rng.chance(0.0001)
@@ -251,6 +278,7 @@ fn receive(mut rig: Rig, rng: &mut Rng) -> [u64; 14] {
     });
     (0..qps).for_each(|i| rig.check_written(i));
     (0..qps).for_each(|i| rig.check_read(i));
+    (0..qps).for_each(|i| rig.check_atomics(i));
     rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
     rig.rests();
     assert!(rig.events.is_empty() && rig.core.is_empty(), "firmware had to do nothing: {:x?}", rig.events);

@@ -586,6 +586,9 @@ impl Pair {
 
     fn offer(&mut self, k: usize) {
         let now = self.now;
+        // Their processes do no atomics.
+        self.ends[k].set("changed_valid", 0);
+        self.ends[k].set("change_ready", 0);
         for ready in ["load_ready", "store_ready", "hw_ready", "cf_ready"] {
             let go = self.go();
             self.ends[k].set(ready, go.into());

@@ -120,6 +120,14 @@ impl Default for World {
     }
 }
 
+/// An atomic: what it does, to which bytes, with what (as in [`RequestPacket`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Atomic {
+    pub add: bool,
+    pub va: u64,
+    pub operands: [u64; 2],
+}
+
 /// A packet of an answer, as the RTL gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Answer {
@@ -173,6 +181,17 @@ pub struct Qp {
     read: HashMap<u64, u8>,
     /// Packets of answers that have been given and that arrival has not heard of.
     given: VecDeque<Answer>,
+    /// Atomics that the far end has posted, with what it has heard of each; those of them that have changed memory; what
+    /// stood there, of those whose answer arrival has not heard of.
+    pub atomics: Vec<(Atomic, Option<u64>)>,
+    pub carried_out: usize,
+    changed: VecDeque<(Atomic, u64)>,
+    /// The one that the model has carried out.
+    atomic: Option<(u32, Atomic)>,
+    /// What is asked for again; of an atomic, whether the model knows what it gave.
+    repeats: VecDeque<Option<bool>>,
+    /// PSNs of READs and atomics that were taken.
+    jobs: Vec<u32>,
     /// READs that are not answered, and those that are answered again.
     unfinished: [usize; 2],
     /// Their frames: tag, packet, payload when its read has ended, if it could be read.
@@ -317,12 +336,19 @@ pub struct Rig {
     loads: Vec<(u64, usize, u8, Answer)>,
     /// How often in a hundred such a read fails.
     pub read_fails: u64,
+    /// The atomic that is changing memory: when it has, what stood there, if it could. How often in a hundred it cannot.
+    change: Option<(u64, Option<u64>)>,
+    pub change_fails: u64,
     /// SENDs with invalidate that firmware has been told of: when it says that the key has ended, QP. How many of 100 keys
     /// may not be.
     pub invalidations: Vec<(u64, u32)>,
     pub refuses: u64,
-    /// Packets of answers, and of those to what was asked for again.
+    /// Packets of answers, and of those to what was asked for again. Atomics among the latter.
     pub answers: [u64; 2],
+    pub repeated: u64,
+    /// Atomics that were counted, less those that were carried out; answers again.
+    atomics_counted: i64,
+    atomics_counted_again: u64,
     /// All acknowledgements that were given.
     pub replies: Vec<ResponsePacket>,
     pub events: Vec<u64>,
@@ -368,7 +394,9 @@ impl Rig {
 
     /// With a module that has been in use, and is reset.
     pub fn on(mut m: Module, world: World, seed: u64) -> Self {
-        for name in ["fdb_valid", "rf_valid", "qc_valid", "stored_valid", "xr_valid", "fc_req", "rspd_valid"] {
+        for name in
+            ["fdb_valid", "rf_valid", "qc_valid", "stored_valid", "xr_valid", "fc_req", "rspd_valid", "changed_valid"]
+        {
             let port = m.port(name);
             m.set(port, 0_u8);
         }
@@ -398,6 +426,11 @@ impl Rig {
             back: Vec::new(),
             loads: Vec::new(),
             read_fails: 0,
+            change: None,
+            change_fails: 0,
+            repeated: 0,
+            atomics_counted: 0,
+            atomics_counted_again: 0,
             invalidations: Vec::new(),
             refuses: 0,
             answers: [0; 2],
@@ -659,6 +692,12 @@ impl Rig {
             written: Vec::new(),
             reads: Vec::new(),
             read: HashMap::new(),
+            atomics: Vec::new(),
+            carried_out: 0,
+            changed: VecDeque::new(),
+            atomic: None,
+            repeats: VecDeque::new(),
+            jobs: Vec::new(),
             given: VecDeque::new(),
             unfinished: [0; 2],
             leaving: VecDeque::new(),
@@ -834,6 +873,20 @@ impl Rig {
         }
     }
 
+    /// The far end does an atomic.
+    pub fn change(&mut self, i: usize, atomic: Atomic, key: u32) {
+        let qp = &mut self.qps[i];
+        let [swap, compare] = atomic.operands;
+        let op = if atomic.add { Op::FetchAdd { add: swap } } else { Op::CompareSwap { compare, swap } };
+        let remote = Remote { va: atomic.va, key, len: 8 };
+        // The tag says which it is.
+        let tag = qp.atomics.len() as u32;
+        let message = Message { op, tag, offset: 0, len: 8, remote, ..Message::default() };
+        if qp.requester.post(message).is_ok() {
+            qp.atomics.push((atomic, None));
+        }
+    }
+
     /// Memory of QP `i` that its peer may read has a content that says where it is.
     pub fn fill(&mut self, i: usize, va: u64, len: u32) {
         let (q, bytes) = (self.qps[i].q, (va..va + u64::from(len)).map(|at| pattern(1, at)).collect::<Vec<_>>());
@@ -847,6 +900,26 @@ impl Rig {
             let there = self.memory(q, va, len);
             let came: Vec<_> = (offset..offset + u64::from(len)).map(|at| self.qps[i].read.get(&at).copied()).collect();
             assert_eq!(came, there.into_iter().map(Some).collect::<Vec<_>>(), "QP {q}, {len} bytes at {va:#x}");
+        }
+    }
+
+    /// All atomics of QP `i`, on memory that nothing else writes to, were carried out once, in their order, and each has brought
+    /// what stood there.
+    pub fn check_atomics(&mut self, i: usize) {
+        let (q, posted) = (self.qps[i].q, self.qps[i].atomics.clone());
+        assert_eq!(self.qps[i].carried_out, posted.len(), "QP {q}");
+        let mut numbers = HashMap::new();
+        for (Atomic { add, va, operands }, original) in posted {
+            let there = numbers.entry(va).or_insert(u64::from_le_bytes([FRESH; 8]));
+            assert_eq!(original, Some(*there), "QP {q}, {va:#x}");
+            if add {
+                *there = there.wrapping_add(operands[0]);
+            } else if *there == operands[1] {
+                *there = operands[0];
+            }
+        }
+        for (va, number) in numbers {
+            assert_eq!(self.memory(q, va, 8), number.to_le_bytes(), "QP {q}, {va:#x}");
         }
     }
 
@@ -969,6 +1042,9 @@ impl Rig {
                 assert_eq!(len as usize, payload.len());
                 self.qps[i].read.extend((offset..).zip(payload));
             }
+            if let Outcome::Atomic { tag, original, .. } = outcome {
+                assert_eq!(self.qps[i].atomics[tag as usize].1.replace(original), None, "answered twice");
+            }
         }
         // Frames that have arrived take slots, in the order of their arrival.
         while !self.free.is_empty() {
@@ -995,6 +1071,16 @@ impl Rig {
         for name in ["afr_ready", "lfr_ready", "rsp_ready"] {
             let ready = self.ready() && self.stuck != Some(name);
             self.put(name, ready.into());
+        }
+        // No chance is drawn while nothing is asked for.
+        let ready = self.change.is_none() && self.stuck != Some("change_ready");
+        let ready = ready && (!self.is("change_valid") || self.ready());
+        self.put("change_ready", ready.into());
+        let done = self.change.take_if(|change| change.0 <= self.now);
+        self.put("changed_valid", done.is_some().into());
+        if let Some((_, original)) = done {
+            self.put("changed.failed", original.is_none().into());
+            self.put("changed.original", original.unwrap_or(0xdead));
         }
         match self.doorbells.front().copied() {
             Some((q, pi)) => {
@@ -1054,6 +1140,7 @@ impl Rig {
         self.take_translation();
         self.take_write();
         self.take_reads();
+        self.take_change();
         self.take_answer();
         self.follow();
         self.take_answers();
@@ -1075,6 +1162,8 @@ impl Rig {
         self.acquired[1] -= i64::from(self.is("ev.miss"));
         self.posted += u64::from(self.is("ev.posted"));
         assert_eq!(self.is("ev.answer"), self.is("rsp_valid") && self.is("rsp_ready"));
+        self.atomics_counted += i64::from(self.is("ev.atomic"));
+        self.atomics_counted_again += u64::from(self.is("ev.atomic_again"));
         if self.is("ev.lists") {
             let len = self.get("ev.list_len") as u32;
             self.lists_counted.push_back(len);
@@ -1154,8 +1243,8 @@ impl Rig {
         // Towards others WRITEs and READs are the core's.
         let one_sided = match request.kind {
             Kind::Write => true,
-            Kind::Read => self.world.reads > 0 && request.len == 0,
-            _ => false,
+            Kind::Send => false,
+            _ => self.world.reads > 0 && request.len == 0,
         };
         if matches!(request.kind, Kind::Send) || (one_sided && self.world.selective) {
             self.qps[i].packets.push_back(request);
@@ -1243,6 +1332,37 @@ impl Rig {
         self.writes.push_back(((self.now + self.world.write + beats).max(after), tag, status));
     }
 
+    /// An atomic changes memory, which must be held meanwhile. Those that the far end has posted do so once, in their order.
+    fn take_change(&mut self) {
+        if !(self.is("change_valid") && self.is("change_ready")) {
+            return;
+        }
+        let operands = [self.get("change.operand"), self.get("change.compare")];
+        let (asid, va, add) = (self.get("change.asid") as u32, self.get("change.va"), self.is("change.add"));
+        let atomic = Atomic { add, va, operands };
+        let there = self.host.reaches(Span { asid, va, len: 8, write: true });
+        let when = self.now + 2 + self.rng.below(self.world.read + 1);
+        if !there || self.rng.below(100) < self.change_fails {
+            self.change = Some((when, None));
+            return;
+        }
+        let original = u64::from_le_bytes(self.memory(asid, va, 8).try_into().expect("8 bytes"));
+        let new = match add {
+            true => original.wrapping_add(operands[0]),
+            false if original == operands[1] => operands[0],
+            false => original,
+        };
+        self.host.write(asid, va, &new.to_le_bytes());
+        self.atomics_counted -= 1;
+        self.change = Some((when, Some(original)));
+        let qp = self.qps.iter_mut().find(|qp| qp.q == asid).expect("a QP");
+        if let Some((posted, _)) = qp.atomics.get(qp.carried_out) {
+            assert_eq!(*posted, atomic, "QP {}: not the next atomic", qp.q);
+        }
+        qp.carried_out += 1;
+        qp.changed.push_back((atomic, original));
+    }
+
     /// A packet of an answer is given: its payload, which must be held meanwhile, is read.
     fn take_answer(&mut self) {
         if !(self.is("rsp_valid") && self.is("rsp_ready")) {
@@ -1256,7 +1376,12 @@ impl Rig {
             (false, false) => Position::Middle,
             (false, true) => Position::Last,
         };
-        let packet = ResponsePacket { psn, msn, body: ResponseBody::Read { position, len } };
+        let mut body = ResponseBody::Read { position, len };
+        if self.is("rsp.atomic") {
+            assert_eq!((position, len), (Position::Only, 0));
+            body = ResponseBody::Atomic { original: self.get("rsp.original") };
+        }
+        let packet = ResponsePacket { psn, msn, body };
         let answer = Answer { packet, va: self.get("rsp.va"), asid: self.get("rsp.asid") as u32 };
         let i = self.qps.iter().position(|qp| qp.q == q).expect("a QP");
         self.qps[i].given.push_back(answer.clone());
@@ -1271,7 +1396,7 @@ impl Rig {
         self.put("rspd_valid", due.is_some().into());
         let Some(k) = due else { return };
         let (_, i, tag, Answer { packet, va, asid }) = self.loads.remove(k);
-        let ResponseBody::Read { len, .. } = packet.body else { return };
+        let len = if let ResponseBody::Read { len, .. } = packet.body { len } else { 0 };
         let there = len == 0 || self.host.reaches(Span { asid, va, len: len.into(), write: false });
         let failed = !there || self.rng.below(100) < self.read_fails;
         self.put("rspd.tag", tag.into());
@@ -1301,10 +1426,39 @@ impl Rig {
             qp.model.fail();
             return;
         }
+        let here = |given: &Answer| matches!(given.packet, ResponsePacket { psn: p, body: ResponseBody::Atomic { .. }, .. } if p == psn);
+        let atomic = qp.given.front().is_some_and(here);
+        if again && let Some(known) = *qp.repeats.front().expect("it was asked for") {
+            qp.repeats.pop_front();
+            self.repeated += u64::from(atomic);
+            if !atomic {
+                // The RTL knows no more what it gave, which it does of the last ones.
+                let forgotten =
+                    qp.jobs.iter().rev().position(|&job| job == psn).is_none_or(|n| n >= MAX_READS as usize);
+                assert!(forgotten || !known, "QP {}: atomic {psn:#x} is not known", qp.q);
+                if known {
+                    qp.model.answer_again();
+                }
+                qp.unfinished[1] -= 1;
+                return;
+            }
+        } else if atomic {
+            let (of, wanted) =
+                qp.atomic.take().unwrap_or_else(|| panic!("QP {}: the model has no atomic {psn:#x}", qp.q));
+            let (done, original) = qp.changed.pop_front().expect("it has changed memory");
+            assert_eq!((of, wanted), (psn, done), "QP {}", qp.q);
+            qp.model.atomic_done(psn, original);
+        }
         let given = qp.given.pop_front().expect("it was given");
         let model = if again { qp.model.answer_again() } else { qp.model.answer() };
         let reply = model.unwrap_or_else(|| panic!("QP {}: the model does not answer {given:x?}", qp.q));
-        let remote = reply.payload.expect("an answer to a READ");
+        let Some(remote) = reply.payload else {
+            let msn = if again { given.packet.msn } else { reply.packet.msn };
+            assert_eq!(given.packet, ResponsePacket { msn, ..reply.packet }, "QP {}", qp.q);
+            self.answers[usize::from(again)] += 1;
+            self.qps[i].unfinished[usize::from(again)] -= 1;
+            return;
+        };
         // What is asked for again may have left before another message was complete.
         let msn = if again { given.packet.msn } else { reply.packet.msn };
         assert_eq!(given.packet, ResponsePacket { msn, ..reply.packet }, "QP {}", qp.q);
@@ -1312,6 +1466,9 @@ impl Rig {
         assert_eq!((given.packet.psn, u32::from(given.asid == qp.q || remote.len == 0)), (psn, 1));
         self.answers[usize::from(again)] += 1;
         let ends = matches!(given.packet.body, ResponseBody::Read { position, .. } if position.ends());
+        if again && ends {
+            self.qps[i].repeats.pop_front();
+        }
         self.qps[i].unfinished[usize::from(again)] -= usize::from(ends);
     }
 
@@ -1364,18 +1521,30 @@ impl Rig {
                 };
                 // The model does not know how many are too many.
                 let unfinished = &mut qp.unfinished[usize::from(old)];
-                let full =
-                    p.kind == Kind::Read && (verdict, fault) == (3, 6) && *unfinished >= self.world.reads as usize;
+                let full = p.kind.answered() && (verdict, fault) == (3, 6) && *unfinished >= self.world.reads as usize;
+                let atomic = p.kind.answered() && p.kind != Kind::Read;
+                let behind = qp.model.arrival().placed().get().wrapping_sub(psn) & 0xff_ffff;
+                // What the RTL knows of old atomics is found out later; the model says at once that it does not.
+                let too_old = atomic && old && behind > 256 && qp.model.broken().is_none();
                 let answer = match full && judge(qp.model.clone().receive(&p, &mut target)) != (3, 6) {
                     true if old => (3, 6),
                     true => {
                         qp.model.reject(NakCode::InvalidRequest);
                         (3, 6)
                     }
+                    false if too_old => (3, 2),
                     false => judge(qp.model.receive(&p, &mut target)),
                 };
-                let taken = p.kind == Kind::Read && (verdict == 1 || (old && verdict == 2));
+                let unknown = atomic && old && !too_old && answer == (3, 2);
+                let answer = if unknown { (2, 0) } else { answer };
+                let taken = p.kind.answered() && (verdict == 1 || (old && verdict == 2));
                 *unfinished += usize::from(taken);
+                if taken && old {
+                    qp.repeats.push_back(atomic.then_some(!unknown));
+                }
+                if taken && !old {
+                    qp.jobs.push(psn);
+                }
                 self.verdicts[(verdict + fault) as usize] += 1;
                 assert_eq!((verdict, fault), answer, "QP {q}, cycle {}: {p:?}", self.now);
             }
@@ -1402,6 +1571,10 @@ impl Rig {
                     qp.expected.push_back((credit, len, imm, invalidated, solicited, write));
                 }
                 Event::Used { key, first } => self.keys.used(qp.q, key, first),
+                Event::Atomic { psn, kind, remote, operands } => {
+                    let atomic = Atomic { add: kind == Kind::FetchAdd, va: remote.va, operands };
+                    assert_eq!(qp.atomic.replace((psn, atomic)), None, "QP {q}");
+                }
                 _ => (),
             }
         }
@@ -1586,7 +1759,8 @@ impl Rig {
             qp.ended.is_some() || qp.alone || qp.unchecked.is_empty() && qp.expected.is_empty() && qp.acks.is_empty()
         };
         let credits = self.qps.iter().map(|qp| qp.credits.len() as u64).sum::<u64>();
-        let counted = self.acquired == [0; 2] && (self.taking_back || self.posted == credits);
+        let atomics = self.atomics_counted == 0 && self.atomics_counted_again >= self.repeated;
+        let counted = self.acquired == [0; 2] && atomics && (self.taking_back || self.posted == credits);
         self.held() == 0 && self.invalidations.is_empty() && counted && self.qps.iter().all(done)
     }
 
