@@ -25,8 +25,8 @@ module dma_fence_proof (
     (* hierconn *) wire        \dut.get_room ;
     (* hierconn *) wire        \dut.seg_valid ;
     (* hierconn *) wire        \dut.seg_pop ;
-    (* hierconn *) wire [96:0] \dut.seg ;
-    (* hierconn *) wire [96:0] \dut.put ;
+    (* hierconn *) wire [97:0] \dut.seg ;
+    (* hierconn *) wire [97:0] \dut.put ;
     (* hierconn *) wire [4:0]  \dut.segs_q ;
     (* hierconn *) wire        \dut.get_valid ;
     (* hierconn *) wire        \dut.get_pop ;
@@ -52,8 +52,8 @@ module dma_fence_proof (
     (* hierconn *) wire [12:0] \dut.front.left_q ;
     (* hierconn *) wire [12:0] \dut.front.len ;
     (* hierconn *) wire [63:0] \dut.front.addr_q ;
-    wire [12:0] put_len = \dut.put [32:20];
-    wire [12:0] seg_len = \dut.seg [32:20];
+    wire [12:0] put_len = \dut.put [33:21];
+    wire [12:0] seg_len = \dut.seg [33:21];
 
     function automatic logic [10:0] beats(input logic [12:0] len);
         beats = 11'((14'(len) + 14'(BYTES - 1)) >> LOG);
@@ -70,7 +70,7 @@ module dma_fence_proof (
     logic [10:0] begun_q;
     wire  [4:0]  segs = \dut.segs_q ;
     logic        seg_late_q, word_late_q, kept_q, word_kept_q;
-    logic [96:0] seg_q;
+    logic [97:0] seg_q;
     always_ff @(posedge clk) begin
         begun_q <= begun_q + (\dut.direct ? beats(put_len) : \dut.get_pop ? beats(\dut.get_len ) : '0)
                    - (\dut.seg_pop ? beats(seg_len) : '0);
@@ -131,7 +131,7 @@ module dma_fence_proof (
         assert (begun_q - 11'(\dut.sent_q >> LOG) == fetch + 11'(pr_q) + 11'(pr_rvalid_q) + 11'(there_q) && 11'(\dut.sent_q >> LOG) <= begun_q);
         assert (8'(\dut.room_q ) + 8'(pr_q) + 8'(pr_rvalid_q) + 8'(there_q) == 8'(WORDS) && there_q <= 5'(WORDS));
         assert (\dut.sent_q [LOG-1:0] == '0);
-        assert (kept_q ? \dut.sent_q == '0 || \dut.sent_q < seg_q[32:20] : \dut.sent_q == '0);
+        assert (kept_q ? \dut.sent_q == '0 || \dut.sent_q < seg_q[33:21] : \dut.sent_q == '0);
         assert (!\dut.fetching_q || (\dut.fetch_q != '0 && \dut.fetch_q <= 13'(PAGE)));
         assert (!seg_late_q || kept_q == 1'b0);
         assert (!\dut.front.out_q || {2'd0, pg.addr[11:0]} + {1'b0, pg.len} <= 14'h1000);

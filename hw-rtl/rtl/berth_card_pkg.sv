@@ -52,6 +52,7 @@ package berth_card_pkg;
 
     // A command to move a payload between packet RAM and memory, and its end.
     typedef struct packed {
+        logic        reverse;    // a write of at most 8 bytes, the last one first: `place` is the complement of that one's address
         logic [17:0] place;
         logic [12:0] len;
         logic [7:0]  asid;
@@ -347,8 +348,9 @@ package berth_card_pkg;
         logic [127:0] sack;      // bit i: the packet i + 1 behind `psn` has come
     } ack_t;
 
-    // A packet of a READ's answer came.
+    // A packet of a READ's answer came, or an atomic's.
     typedef struct packed {
+        logic         atomic;
         logic [23:0]  psn;
         logic [12:0]  len;       // of the payload
         logic [17:0]  payload, frame;    // their places
@@ -541,8 +543,9 @@ package berth_card_pkg;
         logic [31:0] offset;            // in them
         logic        write;             // instead: to `va`
         logic [63:0] va;
-        logic        answer;            // of a READ: the transmit half is told of its end ...
+        logic        answer;            // of a READ or an atomic: the transmit half is told of its end ...
         logic        more;              // ... which is that of a later part of it, the next one here
+        logic        reverse;           // an atomic's: see `payload_t`
     } placement_t;
 
     // A READ or an atomic is to be answered. All before a PSN of a QP is in place, or answered.
@@ -669,7 +672,9 @@ package berth_card_pkg;
         logic           invalidate;     // ... or a key that the peer is to invalidate
         logic [31:0]    imm;
         logic           write;          // RDMA WRITE: its bytes go to ...
-        logic           read;           // ... or RDMA READ: they come from ...
+        logic           read;           // ... or RDMA READ or atomic: they come from ...
+        logic           atomic;         // the latter, whose operands are its inline data: compare-and-swap, or ...
+        logic           adds;           // ... fetch-and-add
         logic           fence;          // READs before it are complete first
         logic           quiet;          // no completion if it succeeds
         logic           nothing;        // nothing is sent: NOP or ...
@@ -719,8 +724,9 @@ package berth_card_pkg;
     localparam logic [1:0] PIECE_BAD      = 2'd3;   // one that is malformed
     typedef struct packed {
         logic [1:0]  kind;              // PIECE_*
-        logic        read;              // of a READ: its bytes are asked for
-        logic        remote;            // of a READ or a WRITE
+        logic        read;              // of a READ or an atomic: its bytes are asked for
+        logic        atomic;            // of the latter
+        logic        remote;            // of these or a WRITE
         logic        inlined;
         logic        push;
         logic        ends;              // it is the last of its element
@@ -763,7 +769,8 @@ package berth_card_pkg;
 
     // What a packet asks for, and where it goes.
     typedef struct packed {
-        logic        read;              // it does
+        logic        read;              // it does ...
+        logic        atomic;            // ... by an atomic
         logic [12:0] len;
         logic [3:0]  parts;             // blocks that it lies in ...
         logic [4:0]  block;             // ... the first of them ...

@@ -422,6 +422,8 @@ module berth_dma_rd #(
     end
   end
 
+  wire unused = &{1'b0, load.reverse};  // only writes are turned round
+
   // Requests respect the page and the limit; a tag is used once at a time.
   always_ff @(posedge clk)
     if (!rst) begin

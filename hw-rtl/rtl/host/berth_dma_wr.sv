@@ -60,7 +60,7 @@ module berth_dma_wr #(
     output logic                         inc_no_translation
 );
   localparam int unsigned BYTES = DATA_W / 8;
-  localparam int unsigned INFO = 17;  // fast path, tag
+  localparam int unsigned INFO = 18;  // the last byte first, fast path, tag
 
   // ---- Choice of a command, pages ----------------------------------------------
   logic turn_q, front_valid, front_ready, front_quiet, front_busy;
@@ -74,7 +74,8 @@ module berth_dma_wr #(
 
   berth_card_pkg::page_command_t front_cmd;
   assign front_cmd.bad   = !fast && wcmd.bad;
-  assign front_cmd.place = fast ? {1'b0, store.place} : {1'b0, wcmd.place};
+  // Of bytes that are turned round the beat that ends with the first one is read, in a space of complements.
+  assign front_cmd.place = fast ? {1'b0, store.place} + (store.reverse ? 19'(BYTES - 1) : 19'd0) : {1'b0, wcmd.place};
   assign front_cmd.len   = fast ? store.len : wcmd.len;
   assign front_cmd.addr  = fast ? store.va : wcmd.addr;
   assign front_cmd.virt  = fast || wcmd.virt;
@@ -84,7 +85,7 @@ module berth_dma_wr #(
   logic [INFO-1:0] pg_info;
   berth_dma_page #(.INFO(INFO)) front (
       .clk, .rst, .cmd_valid(front_valid), .cmd_ready(front_ready), .cmd(front_cmd),
-      .cmd_info(fast ? {1'b1, 8'd0, store.tag} : {1'b0, wcmd.tag}),
+      .cmd_info(fast ? {store.reverse, 1'b1, 8'd0, store.tag} : {2'b00, wcmd.tag}),
       .enable, .hold, .quiet(front_quiet), .busy(front_busy),
       .lk_req, .lk_asid, .lk_vpn, .lk_ack, .lk_hit, .lk_page,
       .pg_valid, .pg_ready, .pg, .pg_info,
@@ -166,28 +167,29 @@ module berth_dma_wr #(
   logic [6:0] room_q;      // places of the word FIFO not yet promised
   logic fetching_q;
   logic [18:0] from_q;
+  logic back_q, get_back;  // what is asked for is turned round
   logic [12:0] fetch_q;    // bytes not yet asked for
   logic word_valid, word_pop, word_space;
   wire fetch_last = fetch_q <= 13'(BYTES);
   wire fetch_go = pr_valid && pr_ready;
   assign pr_valid = fetching_q && room_q != 0;
-  assign pr_addr = from_q;
+  assign pr_addr = from_q ^ {19{back_q}};
   wire get_free = !fetching_q || (fetch_go && fetch_last);
   wire direct = put_go && !get_valid && get_free;   // nothing lies before it
   assign get_pop = get_valid && get_free;
 
   berth_lutfifo #(
-      .WIDTH(19 + 13),
+      .WIDTH(1 + 19 + 13),
       .DEPTH(SEGS)
   ) get_fifo (
       .clk,
       .rst,
       .wr_valid(put_valid && seg_room && !direct),
       .wr_ready(get_room),
-      .wr_data({local_now, put.len}),
+      .wr_data({pg_info[17], local_now, put.len}),
       .rd_valid(get_valid),
       .rd_ready(get_pop),
-      .rd_data({get_local, get_len})
+      .rd_data({get_back, get_local, get_len})
   );
 
   always_ff @(posedge clk) begin
@@ -198,11 +200,13 @@ module berth_dma_wr #(
     end
     if (get_pop) begin
       from_q     <= get_local;
+      back_q     <= get_back;
       fetch_q    <= get_len;
       fetching_q <= get_len != 0;
     end
     if (direct) begin
       from_q     <= local_now;
+      back_q     <= pg_info[17];
       fetch_q    <= put.len;
       fetching_q <= put.len != 0;
     end
@@ -240,7 +244,8 @@ module berth_dma_wr #(
 
   assign wr_addr = seg.addr;
   assign wr_len = seg.len;
-  assign wr_data = word;
+  always_comb
+    for (int unsigned i = 0; i < BYTES; i++) wr_data[8*i +: 8] = seg.info[17] ? word[8*(BYTES-1-i) +: 8] : word[8*i +: 8];
   assign wr_last = seg.len - sent_q <= 13'(BYTES);
   assign wr_valid = seg_valid && !empty_seg && !(wr_last && hold_done) && word_valid;
   assign word_pop = wr_valid && wr_ready;

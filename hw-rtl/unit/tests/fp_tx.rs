@@ -14,7 +14,7 @@ use berth_abi::status::{WC_BAD_WQE, WC_BIND, WC_FLUSHED, WC_OK, WC_REMOTE_ERROR,
 use berth_abi::wqe::{SEND_IMMEDIATE, SEND_INLINE, SEND_INVALIDATE, SEND_PUSH};
 use berth_random::{Rng, cases, mix, seed};
 use tx::peer::psn_of;
-use tx::{Bench, Bind, DENIED, Element, Settings, Setup, random_element, widths};
+use tx::{Atomic, Bench, Bind, DENIED, Element, Settings, Setup, random_element, widths};
 
 /// Elements of `len` bytes, one context each, one after the other in memory.
 fn row_of(count: u32, len: u32) -> Vec<Element> {
@@ -253,7 +253,7 @@ fn qp_3_a_write_waits_until_those_that_it_overlaps_are_acknowledged() {
     }
 }
 
-/// An immediate, a WRITE or a READ in a stream, a WRITE or a READ to a peer that takes none; something where nothing may stand;
+/// An immediate, a WRITE, READ or atomic in a stream, one of these to a peer that takes none; something where nothing may stand;
 /// what sends nothing, with something to send.
 #[test]
 fn qp_3_what_stands_in_front_of_the_data_is_checked() {
@@ -295,6 +295,25 @@ fn qp_3_what_stands_in_front_of_the_data_is_checked() {
         (&message, read(), (0, u64::from(SEND_PUSH) << 8)),
         (&message, read(), (0, u64::from(SEND_INLINE) << 8)),
         (&message, read(), (0, u64::from(SEND_IMMEDIATE) << 8)),
+        (&stream, swap(0x1000, 8), (0, 0)),
+        (&alone, swap(0x1000, 8), (0, 0)),
+        (&unread, add(0x1000, 8), (0, 0)),
+        (&foreign, add(0x1000, 8), (0, 0)),
+        // Of another length than 8, or to a wrong address; what stands behind that, too much or too many.
+        (&message, swap(0x1000, 7), (0, 0)),
+        (&message, add(0x1000, 16), (0, 0)),
+        (&message, add(0x1000, 8), (0, 1 << 32)),
+        (&message, swap(0x1000, 8), (2, 1)),
+        (&message, add(0x1000, 8), (2, 4)),
+        (&message, swap(0x1000, 8), (3, 1 << 32)),
+        (&message, add(0x1000, 8), (5, 1)),
+        (&message, add(0x1000, 8), (5, 1 << 63)),
+        (&message, swap(0x1000, 8), (7, 1 << 32)),
+        (&message, swap(0x1000, 8), (0, 7 << 16)),
+        (&message, swap(0x1000, 8), (0, u64::from(SEND_PUSH) << 8)),
+        (&message, add(0x1000, 8), (0, u64::from(SEND_INLINE) << 8)),
+        (&message, add(0x1000, 8), (0, u64::from(SEND_IMMEDIATE) << 8)),
+        (&message, swap(0x1000, 8), (0, u64::from(SEND_INVALIDATE) << 8)),
         (&stream, nop(), (0, 1 << 32)),
         (&message, nop(), (0, 1 << 16)),
         (&stream, nop(), (0, u64::from(SEND_PUSH) << 8)),
@@ -331,10 +350,38 @@ fn read(va: u64, len: u32) -> Element {
     Element { source: Some((0x7_0000_0123, 0xabcd_ef00)), ..Element::plain(va, len) }
 }
 
-/// A fence lets READs before it complete first; without one the SEND overtakes the answer.
+/// A compare-and-swap whose answer goes to `len` bytes at `va`, which are to be 8.
+fn swap(va: u64, len: u32) -> Element {
+    let (operand, compare) = (0x0123_4567_89ab_cdef, Some(0xfedc_ba98_7654_3210));
+    let atomic = Some(Atomic { va: 0xffff_fff0_0102_0308, key: 0x7654_3210, operand, compare });
+    Element { atomic, ..Element::plain(va, len) }
+}
+
+/// A fetch-and-add, likewise.
+fn add(va: u64, len: u32) -> Element {
+    let atomic = Some(Atomic { va: 0x10, key: 0xabcd_ef00, operand: 0x8000_0000_0000_0001, compare: None });
+    Element { atomic, ..Element::plain(va, len) }
+}
+
+/// A fence lets READs and atomics before it complete first; without one the SEND overtakes the answer.
 #[test]
 fn qp_3_a_fence_waits_until_reads_are_answered() {
     for (width, fence) in widths().into_iter().flat_map(|width| [false, true].map(|fence| (width, fence))) {
+        for asks in [swap(0x1000, 8), add(0x1000, 8)] {
+            let mut bench = Bench::new(width, Setup::default(), 7);
+            bench.connect(7, Settings { message: true, ..Settings::default() });
+            bench.silent(7);
+            bench.credits(7, &[100; 3]);
+            bench.post(7, &[asks, Element { fence, ..Element::plain(0, 100) }, Element::plain(0, 50)], false);
+            quiet(&mut bench);
+            assert_eq!(psns(&bench), if fence { &[0][..] } else { &[0, 1, 2] });
+            bench.answer_asked(7, 0);
+            quiet(&mut bench);
+            assert_eq!(psns(&bench), [0, 1, 2]);
+            bench.answer(7, 2, 0x1f, None);
+            bench.finish(3_000);
+            assert_eq!(bench.statuses(7), [WC_OK; 3]);
+        }
         let mut bench = Bench::new(width, Setup::default(), 7);
         bench.connect(7, Settings { message: true, log2_mtu: 8, ..Settings::default() });
         bench.silent(7);
@@ -460,6 +507,117 @@ fn qp_3_a_read_is_placed_along_its_list() {
     }
 }
 
+/// One packet asks for an atomic, and what stood there goes where the list says, in the order of the host's bytes.
+#[test]
+fn qp_3_what_an_atomic_finds_is_placed_along_its_list() {
+    let along = |element: Element, lens: &[u32]| {
+        let sges = lens.iter().zip(0..).map(|(len, i)| (0x5_0ffd + 0x1100 * i, *len)).collect();
+        Element { sges, ..element }
+    };
+    let kinds = [
+        swap(0x1000, 8),
+        add(0x1003, 8),
+        // Over a block's end.
+        swap(0x1ffd, 8),
+        add(0x1ff9, 8),
+        along(swap(0, 0), &[3, 5]),
+        along(add(0, 0), &[0, 8]),
+        along(swap(0, 0), &[7, 0, 0, 1, 0]),
+        along(add(0, 0), &[1, 2, 1, 3, 1]),
+    ];
+    for width in widths() {
+        for (doorbell, loss, late) in [(false, 0.0, 0), (true, 0.0, 0), (false, 0.2, 0), (true, 0.1, 3_000)] {
+            let setup = Setup { loss, late, twice: loss, stalls: loss, ..Setup::default() };
+            let mut bench = Bench::new(width, setup, 7);
+            let settings =
+                Settings { message: true, log2_mtu: 10, timeout: 300, log2_block: 12, ..Settings::default() };
+            bench.connect(5, settings);
+            bench.credits(5, &[8192; 8]);
+            for (element, n) in kinds.iter().zip(0..) {
+                bench.post(5, &[element.clone(), read(0x9000, 9), Element::plain(0x1000 * n, 100)], doorbell);
+                bench.run(50);
+            }
+            bench.finish(400_000);
+            assert_eq!((bench.statuses(5), bench.bad_answers), (vec![WC_OK; 24], 0));
+            bench.run(100);
+            assert_eq!(bench.held(5), NOTHING);
+        }
+    }
+}
+
+/// An atomic counts among the READs that wait for answers, and only its own answer completes it. One whose answer is lost
+/// is asked for again, in the same words and alone; its answer is taken once.
+#[test]
+fn qp_3_an_atomic_is_complete_when_it_is_answered() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 7);
+        bench.connect(7, Settings { message: true, ..Settings::default() });
+        bench.silent(7);
+        bench.credits(7, &[100]);
+        let five = [swap(0x1000, 8), read(0x2000, 8), add(0x3000, 8), add(0x4000, 8), swap(0x5000, 8)];
+        bench.post(7, &five, false);
+        bench.post(7, &[Element::plain(0, 100)], false);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench), [0, 1, 2, 3], "no more are taken at a time");
+        bench.answer(7, 3, 0x1f, None);
+        quiet(&mut bench);
+        assert_eq!(bench.read(7, send::UNA), 0, "an acknowledgement is no answer");
+        for psn in [1, 2, 3] {
+            bench.answer_asked(7, psn);
+            quiet(&mut bench);
+        }
+        assert_eq!((bench.statuses(7).len(), bench.read(7, send::UNA)), (0, 0));
+        assert_eq!(psns(&bench)[4..], [0]);
+        let [first, again] = [0, 4].map(|i| &bench.frames_of(7)[i].bytes);
+        assert_eq!(first, again);
+        for _ in 0..2 {
+            bench.answer_asked(7, 0);
+            quiet(&mut bench);
+        }
+        assert_eq!(psns(&bench)[5..], [4, 5]);
+        bench.answer(7, 5, 0x1f, None);
+        quiet(&mut bench);
+        assert_eq!(bench.statuses(7).len(), 4, "it is not answered");
+        bench.answer_asked(7, 4);
+        bench.finish(3_000);
+        assert_eq!((bench.statuses(7), bench.bad_answers), (vec![WC_OK; 6], 0));
+    }
+}
+
+/// An atomic is not answered with a READ's data, nor the other way round, and neither a SEND.
+#[test]
+fn qp_3_a_read_and_an_atomic_have_answers_of_their_own_kind() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 7);
+        bench.connect(7, Settings { message: true, ..Settings::default() });
+        bench.silent(7);
+        bench.credits(7, &[100]);
+        bench.post(7, &[read(0x1000, 8), swap(0x2000, 8), Element::plain(0, 100), add(0x3000, 8)], false);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench), [0, 1, 2, 3]);
+        for psn in [0, 2, 4] {
+            bench.answer_atomic(7, psn, 0x1122_3344_5566_7788);
+        }
+        for psn in [1, 3] {
+            let bytes = bench.bytes_for(7, psn);
+            bench.answer_read(7, psn, &bytes);
+            bench.answer_read(7, psn, &bytes[..7]);
+        }
+        bench.run(600);
+        assert_eq!((bench.bad_answers, bench.read(7, send::UNA)), (7, 0));
+        for psn in [0, 1, 3] {
+            bench.answer_asked(7, psn);
+        }
+        bench.finish(3_000);
+        assert_eq!((bench.statuses(7), bench.bad_answers), (vec![WC_OK; 4], 7));
+        // They are old now.
+        bench.answer_atomic(7, 0, 0);
+        bench.answer_read(7, 1, &[0; 8]);
+        bench.run(300);
+        assert_eq!(bench.bad_answers, 7);
+    }
+}
+
 /// As many packets as were agreed on wait for answers; one that is acknowledged waits still, and so does what is behind it.
 #[test]
 fn qp_3_a_read_is_complete_when_it_is_answered() {
@@ -557,10 +715,10 @@ fn qp_3_an_answer_that_could_not_be_written_is_asked_for_again() {
         let setup = Setup { write_failures: 0.3, ..Setup::default() };
         let mut bench = Bench::new(width, setup, 7);
         bench.connect(7, Settings { message: true, log2_mtu: 8, log2_block: 12, timeout: 300, ..Settings::default() });
-        bench.post(7, &[read(0x1f80, 3_000), read(0x3000, 200)], false);
+        bench.post(7, &[read(0x1f80, 3_000), read(0x3000, 200), swap(0x4ffc, 8), add(0x6001, 8)], false);
         bench.finish(60_000);
         assert!(bench.packets_counted[1] > 0);
-        assert_eq!((bench.statuses(7), bench.held(7)), (vec![WC_OK; 2], NOTHING));
+        assert_eq!((bench.statuses(7), bench.held(7)), (vec![WC_OK; 4], NOTHING));
     }
 }
 

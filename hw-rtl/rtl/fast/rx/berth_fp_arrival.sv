@@ -627,6 +627,7 @@ module berth_fp_arrival #(
   assign place.write   = p_q.write;
   assign place.answer  = 1'b0;
   assign place.more    = 1'b0;
+  assign place.reverse = 1'b0;
   assign place.va      = p_q.va + 64'(state_q == SETTLE ? offset_q : offset[31:0]);
   assign over_valid    = want_over && go;
   assign over.qpn      = 16'(q_q);

@@ -73,6 +73,7 @@ module berth_fp_frame_in #(
   localparam logic [7:0] READ_RESPONSE_FIRST = berth_regs_pkg::BTH_READ_RESPONSE_FIRST[7:0];
   localparam logic [7:0] READ_RESPONSE_MIDDLE = berth_regs_pkg::BTH_READ_RESPONSE_MIDDLE[7:0];
   localparam logic [7:0] READ_RESPONSE_ONLY = berth_regs_pkg::BTH_READ_RESPONSE_ONLY[7:0];
+  localparam logic [7:0] ATOMIC_ACKNOWLEDGE = berth_regs_pkg::BTH_ATOMIC_ACKNOWLEDGE[7:0];
   localparam logic [7:0] READ_REQUEST = berth_regs_pkg::BTH_READ_REQUEST[7:0];
   localparam logic [7:0] CMP_SWAP = berth_regs_pkg::BTH_CMP_SWAP[7:0];
   localparam logic [7:0] FETCH_ADD = berth_regs_pkg::BTH_FETCH_ADD[7:0];
@@ -112,7 +113,7 @@ module berth_fp_frame_in #(
   assign atomic = opcode == CMP_SWAP || opcode == FETCH_ADD;
   assign read   = opcode == READ_REQUEST || atomic;
   assign an_ack = opcode == ACKNOWLEDGE || opcode == SELECTIVE_ACKNOWLEDGE;
-  assign answer = opcode >= READ_RESPONSE_FIRST && opcode <= READ_RESPONSE_ONLY;
+  assign answer = (opcode >= READ_RESPONSE_FIRST && opcode <= READ_RESPONSE_ONLY) || opcode == ATOMIC_ACKNOWLEDGE;
   assign a_list = opcode == UD_SEND_ONLY;
   // A list's QP is named by its record.
   assign qpn    = a_list ? {8'd0, rf_hdr[8*AT_RECORD+16+:16]} : {b8(rf_hdr, 47), b16(rf_hdr, 48)};
@@ -249,6 +250,7 @@ module berth_fp_frame_in #(
   assign ans_valid    = v1_q && is_answer;
   assign ans_q        = q_q;
   assign ans.psn      = {b8(h_q, 51), b16(h_q, 52)};
+  assign ans.atomic   = op == ATOMIC_ACKNOWLEDGE;
   assign ans.len      = body;
   assign ans.payload  = frame_q.place + 18'(AT_EXT) + 18'(ext);
   assign ans.frame    = frame_q.place;

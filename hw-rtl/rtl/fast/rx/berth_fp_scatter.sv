@@ -91,6 +91,7 @@ module berth_fp_scatter #(
       look_q <= 1'b0;
       if (hits) begin
         store_valid <= 1'b1;
+        store.reverse <= p_q.reverse;
         store.place <= p_q.payload;
         store.len   <= part;
         store.asid  <= p_q.asid;

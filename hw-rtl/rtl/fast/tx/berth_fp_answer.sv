@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Answers to READs: each packet of one is taken once, written to the blocks that its request's packet is for, and counts as
+// Answers to READs and atomics: each packet of one is taken once, written to the blocks that its request's packet is for, and counts as
 // acknowledged when it is in place.
 //
 // SEND logs what each packet asks for (`berth_card_pkg::asked_t`). An answer is taken if its PSN is in the window, its packet
-// waits for one, the length is the one asked for, and all its blocks are held. Another one for the same packet is dropped from
+// waits for one, kind and length are those asked for, and all its blocks are held. Another one for the same packet is dropped from
 // then on. One that comes while memory is let go of, or before that is there again, is dropped too: its packet counts as lost
 // when others show it, or the time-out.
 //
@@ -13,6 +13,8 @@
 // Its parts, one in each block, go to SCATTER one after the other; their end comes once, in their order (`placed`). Then the
 // bytes count as left, so that blocks go back, and then ACK has the PSN. If a part could not be written, because pages were
 // withdrawn, nothing of it counts, and the packet is lost.
+//
+// What stood there before an atomic comes most significant byte first, and is written the other way round.
 //
 // Row: `SEND_QUEUE`.
 module berth_fp_answer #(
@@ -138,11 +140,12 @@ module berth_fp_answer #(
     // ---- one answer ------------------------------------------------------------------------
     logic [QPS-1:0] started_q;           // rows that mean something
     logic [23:0]   flight, place;
-    logic          flying, wanted;
+    logic          flying, wanted, fits;
     assign flight = next - una;
     assign place  = a_q.psn - una;
     assign flying = place < flight;
-    assign wanted = flying && asked.read && waits && a_q.len == asked.len;
+    assign fits   = a_q.len == asked.len && a_q.atomic == asked.atomic;
+    assign wanted = flying && asked.read && waits && fits;
 
     logic [3:0]    parts_q;              // that are not looked at, or not given on
     logic [12:0]   rest_q, part;
@@ -181,7 +184,7 @@ module berth_fp_answer #(
                 if (started_q[q_q] && !still[q_q]) begin
                     if (wanted) op_q <= asked.parts == 4'd0 ? TAKE : READ;
                     // not one that has come before
-                    ev_bad <= flying ? !asked.read || (waits && a_q.len != asked.len) : !place[23];
+                    ev_bad <= flying ? !asked.read || (waits && !fits) : !place[23];
                 end
             end
             READ: op_q <= CHECK;
@@ -194,7 +197,7 @@ module berth_fp_answer #(
             TAKE: begin
                 blk_q     <= asked_q.block;
                 parts_q   <= asked_q.parts;
-                payload_q <= a_q.payload;
+                payload_q <= a_q.atomic ? ~a_q.payload - 18'd7 : a_q.payload;
                 // The block at hand is the only one.
                 if (clear) op_q <= empty ? DROP : asked_q.parts == 4'd1 ? PUT : AGAIN;
             end
@@ -209,6 +212,7 @@ module berth_fp_answer #(
                 put.asid    <= asid;
                 put.va      <= b.va + (first_q ? {43'd0, asked_q.at} : 64'd0);
                 put.more    <= parts_q != 4'd1;
+                put.reverse <= a_q.atomic;
                 payload_q   <= payload_q + {5'd0, part};
                 rest_q      <= rest_q - part;
                 first_q     <= 1'b0;

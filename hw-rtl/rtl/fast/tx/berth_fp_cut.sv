@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Credit reader and cut: lists that came are queued (CR-2, CR-11, decision 6), elements become pieces,
 // one per credit (CR-15; message mode CR-17, decision 9; zero length decision 10). A WRITE is one piece, and takes a credit
-// only with an immediate, as that uses a receive. A READ is one piece, and takes none.
+// only with an immediate, as that uses a receive. A READ or atomic is one piece, and takes none.
 //
 // Up to 2^LP pieces are cut ahead of the packets. They are the *cover* (PC-2): the block engine asks for
 // memory of pieces only. One list, or one piece of one QP, is one operation of three cycles; a list's sizes are stored beside
@@ -10,7 +10,7 @@
 // Under selective repeat a WRITE is not cut before all WRITEs of its QP that it overlaps are complete, because what is sent
 // again of an older one might be placed last (`rc::Requester`). To see that, four elements before it are looked at in a clock.
 //
-// An element with a fence is not begun before all READs before it are complete. A NOP is a piece without packet. So is a DELAY,
+// An element with a fence is not begun before all READs and atomics before it are complete. A NOP is a piece without packet. So is a DELAY,
 // some time after all pieces before it have left; its turn comes by a look at one QP in each clock. So is a BIND (QP-4), when
 // all before it have left and firmware has written the key.
 //
@@ -151,17 +151,17 @@ module berth_fp_cut #(
     assign element_sum = {1'b0, element.va} + 65'(element.len);
     assign element_end = element_sum[64] ? '1 : element_sum[63:0];
     logic [31:0]   e_len, size;
-    logic          e_bad, e_push, e_inline, e_write, e_read, e_imm, e_fence, e_nothing, e_delay, e_bind, size_we;
+    logic          e_bad, e_push, e_inline, e_write, e_read, e_atomic, e_imm, e_fence, e_nothing, e_delay, e_bind, size_we;
     logic [63:0]   e_va, e_end;          // e_end, e_len: of a BIND bytes and key
     logic [3:0]    e_access;
     logic [LC:0]   e_ctxs;
     logic [31:0]   put_q;                // number of the next credit of the list at hand
-    berth_fp_mem #(.WIDTH(175+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata({element.ctxs[LC:0], element.bad, element.push, element.inlined, element.write, element.read, element.has_imm,
+    berth_fp_mem #(.WIDTH(176+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata({element.ctxs[LC:0], element.bad, element.push, element.inlined, element.write, element.read, element.atomic, element.has_imm,
                  element.fence, element.nothing, element.delay, element.bind_key, element.one_shot, element.rights, element.va,
                  element.bind_key ? {element.span, element.key} : {element_end, element.len}}),
         .re(state_q == ROWS), .raddr({q_q, elem[LE-1:0]}),
-        .rdata({e_ctxs, e_bad, e_push, e_inline, e_write, e_read, e_imm, e_fence, e_nothing, e_delay, e_bind, e_access, e_va, e_end, e_len}));
+        .rdata({e_ctxs, e_bad, e_push, e_inline, e_write, e_read, e_atomic, e_imm, e_fence, e_nothing, e_delay, e_bind, e_access, e_va, e_end, e_len}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS*ROOM), .OWN(1'b1)) m_size (.clk(clk), .we(size_we), .waddr({fill_q, put_q[CW-1:0]}),
         .wdata(lst.size), .re(state_q == ROWS), .raddr({q_q, next_out[CW-1:0]}), .rdata(size));
 
@@ -303,6 +303,7 @@ module berth_fp_cut #(
     assign piece_ctxs = e_ctxs;
     assign piece_data.kind    = kind;
     assign piece_data.read    = e_read;
+    assign piece_data.atomic  = e_atomic;
     assign piece_data.remote  = one;
     assign piece_data.inlined = e_inline;
     assign piece_data.push    = e_push;

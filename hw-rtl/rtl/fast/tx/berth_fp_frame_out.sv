@@ -111,6 +111,8 @@ module berth_fp_frame_out #(
     localparam logic [7:0] WRITE_ONLY = berth_regs_pkg::BTH_WRITE_ONLY[7:0];
     localparam logic [7:0] WRITE_ONLY_IMM = berth_regs_pkg::BTH_WRITE_ONLY_IMM[7:0];
     localparam logic [7:0] READ_REQUEST = berth_regs_pkg::BTH_READ_REQUEST[7:0];
+    localparam logic [7:0] CMP_SWAP = berth_regs_pkg::BTH_CMP_SWAP[7:0];
+    localparam logic [7:0] FETCH_ADD = berth_regs_pkg::BTH_FETCH_ADD[7:0];
     localparam logic [7:0] RESPONSE_FIRST = berth_regs_pkg::BTH_READ_RESPONSE_FIRST[7:0];
     localparam logic [7:0] RESPONSE_MIDDLE = berth_regs_pkg::BTH_READ_RESPONSE_MIDDLE[7:0];
     localparam logic [7:0] RESPONSE_LAST = berth_regs_pkg::BTH_READ_RESPONSE_LAST[7:0];
@@ -175,13 +177,14 @@ module berth_fp_frame_out #(
         .wdata(cfg.data), .re(idle), .raddr(q), .rdata(qkey));
     logic          own_imm, invalidate;  // the process's immediate; it is a key to invalidate instead
     logic [31:0]   imm;
+    logic          atomic, adds;         // an atomic; it is a fetch-and-add
     logic          write;                // a WRITE, and its RETH
     logic [63:0]   va, read_va_q;        // read_va_q: of what this packet of a READ asks for, ...
     logic          read_ready_q;         // ... when it is there
     logic [31:0]   key, whole_len;
-    berth_fp_mem #(.WIDTH(163 + 8*INLINE), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata({element.write, element.va, element.key, element.len, element.has_imm, element.invalidate, element.imm, elem_data}), .re(idle),
-        .raddr({pkt_q, pkt.elem[LE-1:0]}), .rdata({write, va, key, whole_len, own_imm, invalidate, imm, inline_}));
+    berth_fp_mem #(.WIDTH(165 + 8*INLINE), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata({element.atomic, element.adds, element.write, element.va, element.key, element.len, element.has_imm, element.invalidate, element.imm, elem_data}), .re(idle),
+        .raddr({pkt_q, pkt.elem[LE-1:0]}), .rdata({atomic, adds, write, va, key, whole_len, own_imm, invalidate, imm, inline_}));
 
     // ---- what the frame says -----------------------------------------------------------
     logic [QW-1:0] q_q;
@@ -212,7 +215,11 @@ module berth_fp_frame_out #(
         be16 = {x[7:0], x[15:8]};
     endfunction
 
-    logic          with_imm, placed, with_reth;
+    function automatic logic [63:0] be64(input logic [63:0] x);
+        be64 = {be32(x[31:0]), be32(x[63:32])};
+    endfunction
+
+    logic          with_imm, placed, with_reth, asks;  // asks: it is an atomic
     logic [31:0]   placement;                         // {index, mark, credit modulo 256}
     logic [7:0]    opcode;
     logic [1:0]    pad;
@@ -223,8 +230,9 @@ module berth_fp_frame_out #(
     logic [6:0]    keep;
     assign with_imm = flags_q[1] && !read_q && (!message || own_imm);
     assign placed   = selective && !read_q;
+    assign asks     = read_q && atomic;
     // Between Berth cards each packet of a WRITE can be placed alone.
-    assign with_reth = kind_q == PACKET && ((write && (selective || flags_q[0])) || read_q);
+    assign with_reth = kind_q == PACKET && ((write && (selective || flags_q[0])) || (read_q && !atomic));
     assign placement = {placement_q[30:8], PLACED, placement_q[7:0]};
     always_comb begin
         opcode  = sack_q ? SELECTIVE_ACKNOWLEDGE : ACKNOWLEDGE;
@@ -245,6 +253,7 @@ module berth_fp_frame_out #(
             extra   = {8'd0, with_reth, 4'd0} + {10'd0, with_imm, 2'd0} + {10'd0, placed, 2'd0};
             payload = len_q;
             if (read_q) {opcode, payload} = {READ_REQUEST, 13'd0};
+            if (asks) {opcode, extra} = {adds ? FETCH_ADD : CMP_SWAP, 13'd28};
         end else if (kind_q == ANSWER) begin
             case (flags_q[1:0])
                 2'b01:   opcode = RESPONSE_FIRST;
@@ -298,6 +307,7 @@ module berth_fp_frame_out #(
                 if (with_imm) behind = {behind[BEHIND-33:0], be32(message ? imm : imm_q)};
                 if (with_reth) behind = {behind[BEHIND-129:0], be32(read_q ? {19'd0, len_q} : whole_len), be32(key),
                                              be32(read_q ? read_va_q[31:0] : va[31:0]), be32(read_q ? read_va_q[63:32] : va[63:32])};
+                if (asks) behind = BEHIND'({be64(inline_[127:64]), be64(inline_[63:0]), be32(key), be64(va)});
                 image[HEAD*8 +: BEHIND] = behind;
             end
             ANSWER: begin
@@ -402,6 +412,7 @@ module berth_fp_frame_out #(
     assign load_valid   = left_q != 4'd0 && (answers_q || part_valid);
     assign loads        = load_valid && load_ready;
     assign part_ready   = loads && !answers_q;
+    assign load.reverse = 1'b0;
     assign load.place   = local_q;
     assign load.len     = answers_q ? answer_len_q : part_data.len;
     assign load.va      = answers_q ? answer_va_w_q : part_data.va;

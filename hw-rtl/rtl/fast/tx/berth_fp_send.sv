@@ -202,7 +202,8 @@ module berth_fp_send #(
     // ---- the packet at hand ------------------------------------------------------------
     logic          fix_q;                // it was lost
     logic          over_q;               // and is acknowledged since
-    logic          read_q;               // it is a READ's
+    logic          atomic_q;             // it is an atomic's
+    logic          read_q;               // it is that, or a READ's
     logic          first_q, last_q, push_q, inline_q, ack_q, ends_q;   // ends_q: the last of its element
     logic [15:0]   elem_q;
     logic [5:0]    place_q;
@@ -301,6 +302,7 @@ module berth_fp_send #(
     assign log_where.at   = ctx_off_q;
     assign log_where.len  = len_q;
     assign log_asked.read  = read_q;
+    assign log_asked.atomic = atomic_q;
     assign log_asked.len   = len_q;
     assign log_asked.parts = parts_q;
     assign log_asked.block = block_first_q[LB-1:0];
@@ -399,6 +401,7 @@ module berth_fp_send #(
                 ends_q      <= p.ends && rest <= {19'd0, mtu};
                 inline_q    <= p.inlined;
                 read_q      <= p.read;
+                atomic_q    <= p.atomic;
                 elem_q      <= p.elem;
                 place_q     <= p.place;
                 end_q_q     <= p.sum;

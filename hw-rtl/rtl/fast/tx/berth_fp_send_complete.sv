@@ -54,6 +54,8 @@ module berth_fp_send_complete #(
     localparam logic [7:0]  OP_SEND = berth_regs_pkg::OP_SEND[7:0];
     localparam logic [7:0]  OP_WRITE = berth_regs_pkg::OP_WRITE[7:0];
     localparam logic [7:0]  OP_READ = berth_regs_pkg::OP_READ[7:0];
+    localparam logic [7:0]  OP_CMP_SWAP = berth_regs_pkg::OP_CMP_SWAP[7:0];
+    localparam logic [7:0]  OP_FETCH_ADD = berth_regs_pkg::OP_FETCH_ADD[7:0];
     localparam logic [7:0]  OP_NOP = berth_regs_pkg::OP_NOP[7:0];
     localparam logic [7:0]  OP_DELAY = berth_regs_pkg::OP_DELAY[7:0];
     localparam logic [7:0]  OP_BIND = berth_regs_pkg::OP_BIND[7:0];
@@ -69,7 +71,7 @@ module berth_fp_send_complete #(
     logic [LC:0]   ctxs, e_ctxs;
     logic [7:0]    err, cqn, status, err_new_q;
     logic [23:0]   una, psn;
-    logic          e_write, e_read, e_quiet, e_nothing, e_delay, e_bind;
+    logic          e_write, e_read, e_atomic, e_adds, e_quiet, e_nothing, e_delay, e_bind;
     logic [31:0]   e_len;
     logic [63:0]   e_id;
     logic          row_we, err_read;
@@ -101,9 +103,9 @@ module berth_fp_send_complete #(
     assign cfg_queue = cfg.data;
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cqn (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.cqn), .re(op_q == IDLE), .raddr(q), .rdata(cqn));
-    berth_fp_mem #(.WIDTH(102+LC+1), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata({element.write, element.read, element.quiet, element.nothing, element.delay, element.bind_key, element.wr_id, element.len, element.ctxs[LC:0]}), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}),
-        .rdata({e_write, e_read, e_quiet, e_nothing, e_delay, e_bind, e_id, e_len, e_ctxs}));
+    berth_fp_mem #(.WIDTH(104+LC+1), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata({element.write, element.read, element.atomic, element.adds, element.quiet, element.nothing, element.delay, element.bind_key, element.wr_id, element.len, element.ctxs[LC:0]}), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}),
+        .rdata({e_write, e_read, e_atomic, e_adds, e_quiet, e_nothing, e_delay, e_bind, e_id, e_len, e_ctxs}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS << LE), .OWN(1'b1)) m_end (.clk(clk), .we(end_we), .waddr({end_q, end_idx}),
         .wdata(end_data), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}), .rdata({status, psn}));
 
@@ -117,7 +119,7 @@ module berth_fp_send_complete #(
 
     logic       given, silent;           // its completion, if it has one, is given; it has none
     logic [7:0] opcode;
-    assign opcode    = e_write ? OP_WRITE : e_read ? OP_READ : e_delay ? OP_DELAY : e_bind ? OP_BIND : e_nothing ? OP_NOP : OP_SEND;
+    assign opcode    = e_write ? OP_WRITE : e_atomic ? (e_adds ? OP_FETCH_ADD : OP_CMP_SWAP) : e_read ? OP_READ : e_delay ? OP_DELAY : e_bind ? OP_BIND : e_nothing ? OP_NOP : OP_SEND;
     assign silent    = e_quiet && over && status == berth_regs_pkg::WC_OK[7:0];
     assign fcq_valid = op_q == GIVE && !silent;
     assign given     = op_q == GIVE && (silent || fcq_ready);

@@ -7,9 +7,9 @@
 // A doorbell that brings its WQE goes straight to the check when nothing of its QP lies before it;
 // else it counts as a plain doorbell, because the process has written the WQE to its queue as well.
 //
-// WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}; of a WRITE or READ, and with flag SEND_IMMEDIATE or
-// SEND_INVALIDATE, a line {address, key, immediate or key to invalidate} (message mode only; a READ only under selective repeat, and if the peer takes any); a NOP or DELAY is its
-// first line, and a BIND has one more line, {address, key, upper half of the bytes}; then SGEs, or with flag SEND_INLINE, and num_sge 0, up to MAX_INLINE bytes of data. A doorbell's slot has the
+// WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}; of a WRITE, READ or atomic, and with flag SEND_IMMEDIATE or
+// SEND_INVALIDATE, a line {address, key, immediate or key to invalidate} (message mode only; a READ or atomic only under selective repeat, and if the peer takes any); an atomic has one more line, {operand, what is compared};
+// a NOP or DELAY is its first line, and a BIND has one more line, {address, key, upper half of the bytes}; then SGEs, or with flag SEND_INLINE, and num_sge 0, up to MAX_INLINE bytes of data. A doorbell's slot has the
 // same form in 64 bytes, up to SLOT_INLINE bytes of data: two lines and 8 bytes behind the first line; its last 8 bytes are the commit word (decision 28).
 //
 // A queue that cannot be read, or whose doorbell names an element that cannot be (further than the queue is deep ahead of
@@ -86,6 +86,9 @@ module berth_fp_send_wqe #(
     localparam logic [7:0]  OP_SEND = berth_regs_pkg::OP_SEND[7:0];
     localparam logic [7:0]  OP_WRITE = berth_regs_pkg::OP_WRITE[7:0];
     localparam logic [7:0]  OP_READ = berth_regs_pkg::OP_READ[7:0];
+    localparam logic [7:0]  OP_CMP_SWAP = berth_regs_pkg::OP_CMP_SWAP[7:0];
+    localparam logic [7:0]  OP_FETCH_ADD = berth_regs_pkg::OP_FETCH_ADD[7:0];
+    localparam logic [31:0] ATOMIC_BYTES = berth_regs_pkg::ATOMIC_BYTES;
     localparam logic [7:0]  OP_NOP = berth_regs_pkg::OP_NOP[7:0];
     localparam logic [7:0]  OP_DELAY = berth_regs_pkg::OP_DELAY[7:0];
     localparam logic [7:0]  OP_BIND = berth_regs_pkg::OP_BIND[7:0];
@@ -339,7 +342,9 @@ module berth_fp_send_wqe #(
                 : line_q == 3'd1 ? fdb.wqe[255:128]
                 : fdb.wqe[383:256];
 
-    logic          inl, imm, invalidates, write, reads, ext, ext_line, last_line, sge_used;   // reads: it is a READ
+    logic          inl, imm, invalidates, write, reads, ext, ext_line, last_line, sge_used;   // reads: it is a READ or atomic
+    logic          adds, atomic, operands; // operands: the line with these
+    logic [1:0]    exts;                 // lines in front of SGEs and data
     logic [2:0]    lines, data_line;      // data_line: of those behind the first one
     logic          nothing, delay, binds; // nothing is sent; it is a DELAY, a BIND
     logic          bare;                 // it has no flags but those that any element may have
@@ -354,21 +359,25 @@ module berth_fp_send_wqe #(
     assign invalidates = (h_flags_q & INVALIDATE) != 8'd0;
     assign imm       = (h_flags_q & IMMEDIATE) != 8'd0 || invalidates;
     assign write     = h_opcode_q == OP_WRITE;
-    assign reads     = h_opcode_q == OP_READ;
+    assign adds      = h_opcode_q == OP_FETCH_ADD;
+    assign atomic    = h_opcode_q == OP_CMP_SWAP || adds;
+    assign reads     = h_opcode_q == OP_READ || atomic;
     assign ext       = imm || write || reads || binds;
+    assign exts      = {atomic, ext && !atomic};
     assign ext_line  = ext && line_q == 3'd1;
-    assign data_line = line_q - {2'd0, ext};
-    assign lines     = {2'd0, ext} + (!inl ? binds || h_sges_q > most_sges(bell_q, ext) ? 3'd0 : h_sges_q[2:0] : bell_q ? 3'd0 : 3'(DATA_LINES));
+    assign operands  = atomic && line_q == 3'd2;
+    assign data_line = line_q - {1'b0, exts};
+    assign lines     = {1'b0, exts} + (!inl ? binds || h_sges_q > most_sges(bell_q, exts) ? 3'd0 : h_sges_q[2:0] : bell_q ? 3'd0 : 3'(DATA_LINES));
     assign last_line = line_q == lines;
-    assign sge_used  = p_q == P_LINE && !inl && !ext_line && line[95:64] != 32'd0;
+    assign sge_used  = p_q == P_LINE && !inl && !ext_line && !operands && line[95:64] != 32'd0;
     assign bad       = !(h_opcode_q == OP_SEND || (write && remote_p) || (reads && reads_p && bare)
                          || (nothing && bare && (binds ? {scope.zero_31_8, scope.waits, scope.zero_6_6, scope.zero_4_3} == '0 : h_sges_q == 16'd0 && (delay || h_len_q == 32'd0))))
                        || (h_flags_q & ~(PUSH | INLINED | IMMEDIATE | FENCE | UNSIGNALLED | INVALIDATE)) != 8'd0
                        || (invalidates && (h_opcode_q != OP_SEND || (h_flags_q & IMMEDIATE) != 8'd0))
-                       || (ext && !binds && !message_p)
+                       || (ext && !binds && !message_p) || (atomic && h_len_q != ATOMIC_BYTES)
                        || (h_len_q[31] && !binds) || over_q
                        || (inl ? h_len_q > (!bell_q ? MAX_INLINE : ext ? SLOT_INLINE - 32'd16 : SLOT_INLINE) || h_sges_q != 16'd0
-                               : !nothing && (h_sges_q > most_sges(bell_q, ext) || sum_q != h_len_q));
+                               : !nothing && (h_sges_q > most_sges(bell_q, exts) || sum_q != h_len_q));
 
     assign worked_off  = p_q == P_END && left_q == 3'd1 && !bell_q;
     assign elem_we     = p_q == P_END;
@@ -382,6 +391,8 @@ module berth_fp_send_wqe #(
     assign element.invalidate = invalidates;
     assign element.write   = write && !bad;
     assign element.read    = reads && !bad;
+    assign element.atomic  = atomic && !bad;
+    assign element.adds    = adds;
     assign element.fence   = (h_flags_q & FENCE) != 8'd0;
     assign element.quiet   = (h_flags_q & UNSIGNALLED) != 8'd0;
     assign element.nothing = nothing;
@@ -412,13 +423,14 @@ module berth_fp_send_wqe #(
     logic         header_inl;              // h_flags_q has not its flags yet
     logic         header_lines;            // there is a line to read behind it
     assign header = bell_q ? fdb.wqe[127:0] : fetched_line;
-    assign header_ext = (header[15:8] & (IMMEDIATE | INVALIDATE)) != 8'd0 || header[7:0] == OP_WRITE || header[7:0] == OP_READ || header[7:0] == OP_BIND;
+    assign header_ext = (header[15:8] & (IMMEDIATE | INVALIDATE)) != 8'd0 || header[7:0] == OP_WRITE || header[7:0] == OP_READ || header[7:0] == OP_BIND
+                       || header[7:0] == OP_CMP_SWAP || header[7:0] == OP_FETCH_ADD;
     assign header_inl = (header[15:8] & INLINED) != 8'd0;
-    assign header_lines = header_ext || (header_inl ? !bell_q : header[31:16] != 16'd0 && header[31:16] <= most_sges(bell_q, 1'b0));
+    assign header_lines = header_ext || (header_inl ? !bell_q : header[31:16] != 16'd0 && header[31:16] <= most_sges(bell_q, 2'd0));
 
-    // SGEs that an element may have behind its header and, with `behind`, one more line.
-    function automatic logic [15:0] most_sges(input logic bell, input logic behind);
-        most_sges = (bell ? 16'd2 : 16'(MAX_SGE)) - {15'd0, behind};
+    // SGEs that an element may have behind its header and so many more lines.
+    function automatic logic [15:0] most_sges(input logic bell, input logic [1:0] behind);
+        most_sges = (bell ? 16'd2 : 16'(MAX_SGE)) - {14'd0, behind};
     endfunction
 
     always_ff @(posedge clk) begin
@@ -468,7 +480,11 @@ module berth_fp_send_wqe #(
                 line_q <= line_q + 3'd1;
                 if (ext_line) begin
                     ext_q  <= line;
-                    over_q <= !binds && ((!write && !reads && line[95:0] != 96'd0) || (!imm && line[127:96] != 32'd0));
+                    over_q <= !binds && ((!write && !reads && line[95:0] != 96'd0) || (!imm && line[127:96] != 32'd0)
+                                         || (atomic && line[2:0] != 3'd0));
+                end else if (operands) begin
+                    data_q[127:0] <= line;
+                    over_q        <= over_q || (adds && line[127:64] != 64'd0);
                 end else if (inl) begin
                     for (int unsigned i = 0; i < DATA_LINES; i++)
                         if (data_line == 3'(i + 1)) data_q[128*i +: 128] <= line;

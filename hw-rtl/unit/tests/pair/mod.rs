@@ -413,6 +413,8 @@ impl Pair {
     pub fn random_element(&mut self, end: usize, q: u32, message: bool) -> Element {
         let (key, read_key) = (self.flows[end][&q].key, self.flows[end][&q].read_key);
         let mut element = random_element(&mut self.rng, message, read_key != 0);
+        // Nothing here carries atomics out: a READ of as many bytes goes instead.
+        element.source = element.source.or_else(|| element.atomic.take().map(|atomic| (atomic.va, atomic.key)));
         element.source =
             element.source.map(|(va, _)| (Self::origin(end, q) + va % (TARGET - u64::from(element.len())), read_key));
         element.remote = element.remote.filter(|_| key != 0).map(|(va, _)| {
@@ -874,14 +876,23 @@ impl Pair {
         let (va, tag) = (e.get("store.va"), e.get("store.tag"));
         let asid = e.get("store.asid") as u32;
         assert!(len > 0 && (asid == FROM || asid == INTO));
+        let reverse = e.get("store.reverse") != 0;
+        // The first byte in the frame, which is the last one in memory if they are turned round.
+        let local = if reverse { (local ^ 0x3_ffff) + 1 - len } else { local };
         let frame = &e.slots[&((local / SLOT) as u32)];
-        let bytes = frame[local % SLOT..local % SLOT + len].to_vec();
+        let mut bytes = frame[local % SLOT..local % SLOT + len].to_vec();
+        if reverse {
+            bytes.reverse();
+        }
         let span = Span { asid, va, len: len as u64, write: true };
         assert!(e.host.reaches(span), "pages are missing that are held");
         if asid == FROM {
             // A part of an answer; the last one ends where its payload does.
             let (q, psn) = (u32::from_be_bytes([0, frame[47], frame[48], frame[49]]), psn_of(frame));
-            let last = local % SLOT + len + usize::from(frame[43] >> 4 & 3) == frame.len() - 4;
+            let last = match reverse {
+                true => local % SLOT == 58,
+                false => local % SLOT + len + usize::from(frame[43] >> 4 & 3) == frame.len() - 4,
+            };
             let sender = &mut self.flows[k].get_mut(&q).expect("connected").sender;
             sender.written(psn, va, &bytes);
             if last {

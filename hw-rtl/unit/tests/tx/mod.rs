@@ -9,8 +9,8 @@ use berth_abi::rows::{
     send,
 };
 use berth_abi::wqe::{
-    Cqe, MAX_INLINE, MAX_SGE, OP_BIND, OP_DELAY, OP_NOP, OP_READ, OP_SEND, OP_WRITE, SEND_FENCE, SEND_PUSH,
-    SEND_UNSIGNALLED, Sge, Wqe,
+    ATOMIC_BYTES, Cqe, MAX_INLINE, MAX_SGE, OP_BIND, OP_CMP_SWAP, OP_DELAY, OP_FETCH_ADD, OP_NOP, OP_READ, OP_SEND,
+    OP_WRITE, SEND_FENCE, SEND_PUSH, SEND_UNSIGNALLED, Sge, Wqe,
 };
 use berth_protocol::rc::{Message, Op, Position, ResponseBody, ResponsePacket};
 use berth_random::Rng;
@@ -118,6 +118,31 @@ impl Bind {
     }
 }
 
+/// What an atomic does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Atomic {
+    /// Address and key.
+    pub va: u64,
+    pub key: u32,
+    /// What is added, or swapped in if `compare` stands there.
+    pub operand: u64,
+    pub compare: Option<u64>,
+}
+
+impl Atomic {
+    pub fn random(rng: &mut Rng) -> Self {
+        let compare = rng.chance(0.5).then(|| rng.draw());
+        Self { va: rng.draw() & !7, key: rng.draw() as u32, operand: rng.draw(), compare }
+    }
+    /// As the golden model has it.
+    pub fn op(&self) -> Op {
+        match self.compare {
+            Some(compare) => Op::CompareSwap { compare, swap: self.operand },
+            None => Op::FetchAdd { add: self.operand },
+        }
+    }
+}
+
 /// A send to be posted.
 #[derive(Clone, Debug, Default)]
 pub struct Element {
@@ -137,7 +162,9 @@ pub struct Element {
     pub remote: Option<(u64, u32)>,
     /// Likewise of a READ: the SGEs are where the answer goes.
     pub source: Option<(u64, u32)>,
-    /// READs before it are complete before it begins.
+    /// An atomic: message mode only; the SGEs are where what stood there goes.
+    pub atomic: Option<Atomic>,
+    /// READs and atomics before it are complete before it begins.
     pub fence: bool,
     /// No completion if it succeeds; not of a WRITE or READ, whose completions the bench waits for.
     pub quiet: bool,
@@ -173,11 +200,21 @@ impl Element {
         match (self.remote, self.source) {
             (Some(_), _) => OP_WRITE,
             (_, Some(_)) => OP_READ,
+            _ if self.atomic.is_some_and(|atomic| atomic.compare.is_some()) => OP_CMP_SWAP,
+            _ if self.atomic.is_some() => OP_FETCH_ADD,
             _ if self.delay.is_some() => OP_DELAY,
             _ if self.bind.is_some() => OP_BIND,
             _ if self.nothing => OP_NOP,
             _ => OP_SEND,
         }
+    }
+    /// It is answered with data.
+    pub fn asks(&self) -> bool {
+        self.source.is_some() || self.atomic.is_some()
+    }
+    /// Address and key at the peer.
+    pub fn there(&self) -> Option<(u64, u32)> {
+        self.remote.or(self.source).or_else(|| self.atomic.map(|atomic| (atomic.va, atomic.key)))
     }
     /// It has no packets.
     pub fn local(&self) -> bool {
@@ -193,7 +230,7 @@ impl Element {
     }
     /// The bytes themselves, as they lie here, or at the peer.
     pub fn bytes(&self) -> Vec<u8> {
-        if let Some((va, key)) = self.source {
+        if let (Some((va, key)), true) = (self.there(), self.asks()) {
             return (0..u64::from(self.len())).map(|i| byte_at(va.wrapping_add(i)) ^ key as u8).collect();
         }
         match &self.data {
@@ -227,6 +264,14 @@ impl Element {
         }
         let wqe = self.remote.map_or(wqe, |(va, key)| wqe.with_remote(va, key).expect("the element has room"));
         let wqe = self.source.map_or(wqe, |(va, key)| wqe.with_source(va, key).expect("the element has room"));
+        let wqe = match self.atomic {
+            Some(Atomic { va, key, operand, compare: Some(compare) }) => {
+                wqe.with_compare_swap(va, key, compare, operand)
+            }
+            Some(Atomic { va, key, operand, compare: None }) => wqe.with_fetch_add(va, key, operand),
+            None => Some(wqe),
+        };
+        let wqe = wqe.expect("the element has room");
         let wqe = self.invalidate.map_or(wqe, |key| wqe.with_invalidate(key).expect("the element has room"));
         self.immediate.map_or(wqe, |immediate| wqe.with_immediate(immediate).expect("the element has room"))
     }
@@ -267,12 +312,11 @@ struct Acknowledgement {
     sack: Option<u128>,
 }
 
-/// An answer to a READ on its way to the card.
+/// An answer to a READ or an atomic on its way to the card.
 struct Answer {
     due: u64,
     q: u32,
-    psn: u32,
-    bytes: Vec<u8>,
+    data: peer::Data,
 }
 
 /// A part of an answer that is being written: the last one of it is told.
@@ -383,6 +427,7 @@ impl Ports {
             "ans_ready",
             "ans_q",
             "ans.psn",
+            "ans.atomic",
             "ans.len",
             "ans.payload",
             "ans.frame",
@@ -400,6 +445,7 @@ impl Ports {
             "put.write",
             "put.answer",
             "put.more",
+            "put.reverse",
             "placed_valid",
             "placed_err",
             "lst_valid",
@@ -689,10 +735,23 @@ impl Bench {
 
     /// An answer to a READ comes, whatever is in it.
     pub fn answer_read(&mut self, q: u32, psn: u32, bytes: &[u8]) {
-        self.answers.push(Answer { due: self.cycle, q, psn, bytes: bytes.to_vec() });
+        let data = peer::Data { psn, atomic: false, bytes: bytes.to_vec() };
+        self.answers.push(Answer { due: self.cycle, q, data });
     }
 
-    /// What the peer has for the packet `psn` of a READ.
+    /// Likewise to an atomic.
+    pub fn answer_atomic(&mut self, q: u32, psn: u32, original: u64) {
+        let data = peer::Data { psn, atomic: true, bytes: original.to_be_bytes().to_vec() };
+        self.answers.push(Answer { due: self.cycle, q, data });
+    }
+
+    /// The peer answers the packet `psn` of a READ, or an atomic.
+    pub fn answer_asked(&mut self, q: u32, psn: u32) {
+        let data = self.peers[&q].data_for(psn);
+        self.answers.push(Answer { due: self.cycle, q, data });
+    }
+
+    /// What the peer has for the packet `psn` of a READ or an atomic, as it stands in memory.
     pub fn bytes_for(&self, q: u32, psn: u32) -> Vec<u8> {
         self.peers[&q].bytes_for(psn)
     }
@@ -1057,16 +1116,24 @@ impl Bench {
         let packets = rng.between(2, most) as u32;
         let elements: Vec<_> = (0..packets.div_ceil(len.div_ceil(256)))
             .map(|_| {
+                let at = 0x1000 + rng.below(9999);
+                if message && rng.chance(0.15) {
+                    return Element { atomic: Some(Atomic::random(rng)), ..Element::plain(at, ATOMIC_BYTES) };
+                }
                 let source = (message && rng.chance(0.5)).then(|| (rng.draw(), 7));
-                Element { source, ..Element::plain(0x1000 + rng.below(9999), len) }
+                Element { source, ..Element::plain(at, len) }
             })
             .collect();
         self.credits(q, &vec![len; elements.len()]);
         self.post(q, &elements, false);
         let mut model = peer::requester(&settings);
         for (element, i) in elements.iter().zip(0..) {
-            let op = if element.source.is_some() { Op::Read } else { Op::Send };
-            model.post(Message { op, ..peer::message(i, len, i) }).expect("room");
+            let op = match element.atomic {
+                Some(atomic) => atomic.op(),
+                None if element.source.is_some() => Op::Read,
+                None => Op::Send,
+            };
+            model.post(Message { op, ..peer::message(i, element.len(), i) }).expect("room");
         }
         let mut now = 0;
         let mut expected: Vec<u32> = Vec::new();
@@ -1092,11 +1159,11 @@ impl Bench {
             let near = rng.chance(0.5);
             let n = rng.below(if near { flight.min(3) } else { flight }.into()) as u32;
             let psn = (model.window().una().get() + n) & 0xff_ffff;
-            let bytes = self.bytes_for(q, psn);
+            let data = self.peers[&q].data_for(psn);
             if message && rng.chance(0.6) {
-                if !bytes.is_empty() {
-                    self.answer_read(q, psn, &bytes);
-                    model.response(now, &peer::data(psn, bytes.len() as u32));
+                if !data.bytes.is_empty() {
+                    model.response(now, &data.response());
+                    self.answers.push(Answer { due: self.cycle, q, data });
                 }
             } else {
                 let (psn, syndrome, sack) = peer::random_answer(rng, &model, settings.selective);
@@ -1196,9 +1263,9 @@ impl Bench {
         if let Some((i, frame)) = data
             && self.is("ans_ready")
         {
-            let Answer { q, psn, bytes, .. } = self.answers.remove(i);
-            self.peers.get_mut(&q).expect("connected").came(psn, &bytes);
-            self.frames.insert(frame, bytes);
+            let Answer { q, data, .. } = self.answers.remove(i);
+            self.peers.get_mut(&q).expect("connected").came(data.psn, &data.bytes);
+            self.frames.insert(frame, data.bytes);
         }
         self.take_writes();
         if self.is("lst_valid") && self.is("lst_ready") {
@@ -1382,10 +1449,11 @@ impl Bench {
         let offered = i.zip(free);
         self.set("ans_valid", offered.is_some());
         if let Some((i, frame)) = offered {
-            let Answer { q, psn, ref bytes, .. } = self.answers[i];
+            let Answer { q, data: peer::Data { psn, atomic, ref bytes }, .. } = self.answers[i];
             let len = bytes.len() as u64;
             self.set("ans_q", q);
             self.set("ans.psn", psn);
+            self.set("ans.atomic", atomic);
             self.set("ans.len", len);
             self.set("ans.frame", frame * SLOT);
             self.set("ans.payload", frame * SLOT + 58);
@@ -1432,21 +1500,23 @@ impl Bench {
         if self.is("put_valid") && self.is("put_ready") {
             let (q, psn, va, len) =
                 (self.get("put_q") as u32, self.get("put.psn") as u32, self.get("put.va"), self.get("put.len"));
-            let (payload, frame) = (self.get("put.payload") as u32, self.get("put.frame") as u32 / SLOT);
+            let (reverse, frame) = (self.is("put.reverse"), self.get("put.frame") as u32 / SLOT);
+            let payload = self.get("put.payload") as u32 ^ if reverse { 0x3_ffff } else { 0 };
             assert!(len > 0 && self.is("put.write") && self.is("put.answer") && self.get("put.asid") == ASID.into());
             let span = Span { asid: ASID, va, len, write: true };
             assert!(self.memory.covers(span), "a write of {len} bytes at {va:#x}, which are not held");
             let failed = !self.memory.reaches(span)
                 || (self.setup.write_failures > 0.0 && self.rng.chance(self.setup.write_failures));
             let at = (payload - frame * SLOT - 58) as usize;
-            let (bytes, more) = (&self.frames[&frame][at..at + len as usize], self.is("put.more"));
+            let (there, len, more) = (&self.frames[&frame], len as usize, self.is("put.more"));
+            let bytes: Vec<u8> = (0..len).map(|i| there[if reverse { at - i } else { at + i }]).collect();
             let peer = self.peers.get_mut(&q).expect("connected");
-            peer.written(psn, va, bytes);
+            peer.written(psn, va, &bytes);
             if !more {
                 peer.all_written(psn);
             }
             let after = self.writes.back().map_or(0, |w| w.due + 1);
-            let due = (self.cycle + self.setup.write + len * 8 / self.width).max(after);
+            let due = (self.cycle + self.setup.write + len as u64 * 8 / self.width).max(after);
             self.writes.push_back(Write { due, q, psn, frame, more, failed });
         }
     }
@@ -1648,9 +1718,9 @@ impl Bench {
             let every = self.setup.ack_every;
             let peer = self.peers.get_mut(&q).expect("connected");
             let answer = peer.arrived(&bytes, every, self.cycle);
-            for (psn, bytes) in std::mem::take(&mut peer.answers) {
+            for data in std::mem::take(&mut peer.answers) {
                 let arrivals = self.arrivals(self.cycle);
-                let answers = arrivals.into_iter().map(|due| Answer { due, q, psn, bytes: bytes.clone() });
+                let answers = arrivals.into_iter().map(|due| Answer { due, q, data: data.clone() });
                 self.answers.extend(answers);
             }
             self.acknowledge(q, answer);
@@ -1669,13 +1739,31 @@ impl Bench {
     }
 }
 
-/// A send of any kind that the mode allows; `reads`: READs too.
+/// Eight bytes at random, in at most `most` ranges, some of them empty.
+pub fn eight_bytes(rng: &mut Rng, most: u64) -> Vec<(u64, u32)> {
+    let mut left = ATOMIC_BYTES;
+    let mut sges: Vec<_> = (1..rng.between(1, most))
+        .map(|_| {
+            let len = rng.below(u64::from(left) + 1) as u32;
+            left -= len;
+            (rng.below(1 << 22), len)
+        })
+        .collect();
+    sges.push((rng.below(1 << 22), left));
+    sges
+}
+
+/// A send of any kind that the mode allows; `reads`: READs and atomics too.
 pub fn random_element(rng: &mut Rng, message: bool, reads: bool) -> Element {
     let (push, fence) = (rng.chance(0.3), rng.chance(0.1));
     match rng.below(30) {
         0 => return Element { nothing: true, fence, quiet: rng.chance(0.5), ..Element::default() },
         1 => return Element { delay: Some(rng.below(30) as u32), fence, ..Element::default() },
         2 => return Element { bind: Some(Bind::random(rng)), fence, ..Element::default() },
+        3..6 if message && reads => {
+            let (sges, atomic) = (eight_bytes(rng, MAX_SGE as u64 - 2), Some(Atomic::random(rng)));
+            return Element { sges, atomic, fence, ..Element::default() };
+        }
         _ => (),
     }
     let element = match rng.below(10) {

@@ -106,9 +106,23 @@ pub fn message(tag: u32, len: u32, credit: u32) -> Message {
     }
 }
 
-/// The answer to a READ's packet, as the golden model has it.
-pub const fn data(psn: u32, len: u32) -> ResponsePacket {
-    ResponsePacket { psn, msn: 0, body: ResponseBody::Read { position: Position::Only, len } }
+/// A packet of a READ's answer, or an atomic's: what it brings, as on the wire.
+#[derive(Clone, Debug)]
+pub struct Data {
+    pub psn: u32,
+    pub atomic: bool,
+    pub bytes: Vec<u8>,
+}
+
+impl Data {
+    /// As the golden model has it.
+    pub fn response(&self) -> ResponsePacket {
+        let body = match (self.atomic, self.bytes[..].try_into()) {
+            (true, Ok(bytes)) => ResponseBody::Atomic { original: u64::from_be_bytes(bytes) },
+            _ => ResponseBody::Read { position: Position::Only, len: self.bytes.len() as u32 },
+        };
+        ResponsePacket { psn: self.psn, msn: 0, body }
+    }
 }
 
 /// As the golden model has it.
@@ -199,8 +213,8 @@ pub struct Peer {
     /// Memory of what is cut, in blocks, and whether it is written to; how much of it has been asked for.
     blocks: Vec<(u64, u64, bool)>,
     asked: usize,
-    /// Answers to READs that are to go, and what is in place of them.
-    pub answers: Vec<(u32, Vec<u8>)>,
+    /// Answers to READs and atomics that are to go, and what is in place of them.
+    pub answers: Vec<Data>,
     answered: Vec<bool>,
     /// Of the answer that is being written: its packet, and bytes so far.
     writing: Option<(u32, usize)>,
@@ -268,8 +282,8 @@ impl Peer {
                 id: number,
                 len: element.len(),
                 immediate: element.immediate.filter(|_| self.settings.message),
-                // A READ is one piece without a credit, as such a WRITE.
-                write: element.remote.is_some() || element.source.is_some(),
+                // A READ or an atomic is one piece without a credit, as such a WRITE.
+                write: element.there().is_some(),
                 local: element.local(),
             })
             .expect("the model has room, and takes it in this mode");
@@ -369,8 +383,12 @@ impl Peer {
                 Out::TooLong(id) => self.wanted[id as usize] = WC_TOO_LONG,
                 Out::Write { id, credit } => {
                     let element = &self.elements[id as usize];
-                    let (va, key) = element.remote.or(element.source).expect("a WRITE or READ");
-                    let op = if element.source.is_some() { Op::Read } else { Op::Write };
+                    let (va, key) = element.there().expect("a WRITE, READ or atomic");
+                    let op = match element.atomic {
+                        Some(atomic) => atomic.op(),
+                        None if element.source.is_some() => Op::Read,
+                        None => Op::Write,
+                    };
                     let len = element.len();
                     let remote = Remote { va, key, len };
                     let piece = cut::Piece {
@@ -430,10 +448,9 @@ impl Peer {
                 end: self.total as u32,
                 credit: piece.credit,
             });
-            let its = match sent.packet {
-                RequestPacket { kind: Kind::Read, remote: Some(Remote { len, .. }), psn, .. } => data(psn, len),
-                packet => response(packet.psn, 0x1f, None),
-            };
+            let psn = sent.packet.psn;
+            let its =
+                if sent.packet.kind.answered() { self.data_for(psn).response() } else { response(psn, 0x1f, None) };
             self.model.response(0, &its);
         }
         while self.model.complete().is_some() {}
@@ -442,7 +459,7 @@ impl Peer {
                 let end = va + u64::from(len);
                 while va < end {
                     let len = (end - va).min((1 << self.settings.log2_block) - va % PAGE);
-                    self.blocks.push((va, len, self.elements[element].source.is_some()));
+                    self.blocks.push((va, len, self.elements[element].asks()));
                     va += len;
                 }
             }
@@ -504,7 +521,7 @@ impl Peer {
         // The acknowledgement and the bytes remaining are looked at below.
         assert_eq!(RequestPacket { ack_request: p.ack_request, imm: p.imm, ..told }, *p, "{context}");
         let last = match (&p.placement, &p.remote) {
-            (None, Some(part)) if p.kind == Kind::Read => {
+            (None, Some(part)) if p.kind.answered() => {
                 expected.offset as u32 + part.len == self.elements[expected.element].len()
             }
             (Some(at), Some(remote)) => at.index + 1 == rc::packets(remote.len, self.settings.log2_mtu as u8),
@@ -516,8 +533,8 @@ impl Peer {
             assert_eq!(before, None, "{context}: it overlaps a WRITE that is not complete");
         }
         if !again && self.elements[expected.element].fence {
-            let before = (self.statuses.len()..expected.element).find(|&i| self.elements[i].source.is_some());
-            assert_eq!(before, None, "{context}: it has a fence, and a READ is not complete");
+            let before = (self.statuses.len()..expected.element).find(|&i| self.elements[i].asks());
+            assert_eq!(before, None, "{context}: it has a fence, and a READ or an atomic is not complete");
         }
         assert!(packet.bth.ack_request || !(last || (again && !self.gaps)), "{context}");
         assert_eq!(packet.ext.imm.is_some(), p.imm.is_some(), "{context}");
@@ -534,7 +551,11 @@ impl Peer {
             - HEADERS
             - (if p.imm.or(p.invalidate).is_some() { 4 } else { 0 })
             - if p.placement.is_some() { 4 } else { 0 }
-            - if p.remote.is_some() { 16 } else { 0 }
+            - match (p.remote, p.kind) {
+                (None, _) => 0,
+                (_, Kind::CompareSwap | Kind::FetchAdd) => 28,
+                _ => 16,
+            }
             - payload.len();
         assert!(pad < 4 && bytes[bytes.len() - pad..].iter().all(|b| *b == 0), "{context}: pad");
         self.sent = self.sent.max(index + 1);
@@ -548,7 +569,7 @@ impl Peer {
             let nak = !std::mem::replace(&mut self.told, true) && !self.silent;
             return nak.then_some((self.settings.first_psn.wrapping_add(self.next as u32) & PSN, 0x60, None));
         }
-        if self.expected[index].packet.kind == Kind::Read {
+        if self.expected[index].packet.kind.answered() {
             // One that is early is not kept.
             if index > self.next {
                 let nak = !std::mem::replace(&mut self.told, true) && !self.silent;
@@ -556,7 +577,7 @@ impl Peer {
             }
             if !self.silent {
                 let psn = self.expected[index].packet.psn;
-                self.answers.push((psn, self.bytes_for(psn)));
+                self.answers.push(self.data_for(psn));
             }
         }
         let repeated = self.seen[index];
@@ -604,8 +625,8 @@ impl Peer {
         let element = &self.elements[number as usize];
         let its = self.expected.iter().zip(&self.answered).filter(|(p, _)| p.element == number as usize);
         assert!(
-            status != WC_OK || element.source.is_none() || its.clone().all(|(_, answered)| *answered),
-            "QP {}: READ {number} is complete, and not all of it is in place",
+            status != WC_OK || !element.asks() || its.clone().all(|(_, answered)| *answered),
+            "QP {}: {number} is complete, and not all of it is in place",
             self.q
         );
         assert_eq!((len, opcode), (element.claimed.unwrap_or(element.len()), element.opcode()));
@@ -627,7 +648,7 @@ impl Peer {
         let index = self.index_of(psn);
         let p = &self.expected[index];
         let context = format!("QP {} packet {index}: {} bytes at {va:#x}", self.q, bytes.len());
-        let part = p.packet.remote.filter(|_| p.packet.kind == Kind::Read).expect("a READ");
+        let part = p.packet.remote.filter(|_| p.packet.kind.answered()).expect("a READ or an atomic");
         let done = match self.writing {
             Some((of, done)) => {
                 assert_eq!(of, psn, "{context}: within another one");
@@ -652,7 +673,17 @@ impl Peer {
         assert_eq!(self.writing.take().map(|(_, done)| done), len, "QP {}: packet {psn:#x}", self.q);
     }
 
-    /// What the peer has for the packet `psn` of a READ.
+    /// The answer to the packet `psn` of a READ or an atomic: what stood there comes with its most significant byte first.
+    pub fn data_for(&self, psn: u32) -> Data {
+        let atomic = matches!(self.expected[self.index_of(psn)].packet.kind, Kind::CompareSwap | Kind::FetchAdd);
+        let mut bytes = self.bytes_for(psn);
+        if atomic {
+            bytes.reverse();
+        }
+        Data { psn, atomic, bytes }
+    }
+
+    /// What the peer has for the packet `psn` of a READ or an atomic, as it stands in memory.
     pub fn bytes_for(&self, psn: u32) -> Vec<u8> {
         let p = &self.expected[self.index_of(psn)];
         self.bytes[p.element][p.offset..][..p.packet.remote.map_or(0, |part| part.len as usize)].to_vec()
@@ -736,7 +767,8 @@ pub fn destination(frame: &[u8]) -> Option<u32> {
 }
 
 pub fn is_data(frame: &[u8]) -> bool {
-    frame[42] <= BTH_READ_REQUEST || matches!(frame[42], BTH_SEND_LAST_INVALIDATE | BTH_SEND_ONLY_INVALIDATE)
+    let others = [BTH_CMP_SWAP, BTH_FETCH_ADD, BTH_SEND_LAST_INVALIDATE, BTH_SEND_ONLY_INVALIDATE];
+    frame[42] <= BTH_READ_REQUEST || others.contains(&frame[42])
 }
 
 pub fn psn_of(frame: &[u8]) -> u32 {
