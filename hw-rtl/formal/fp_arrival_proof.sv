@@ -100,7 +100,8 @@ module fp_arrival_proof #(
     (* hierconn *) wire [WB:0]   \dut.walk_q ;
     (* hierconn *) wire [23:0]   \dut.at_q ;
     (* hierconn *) wire \dut.same_q , \dut.take , \dut.go , \dut.row_we , \dut.rec_we , \dut.err_q , \dut.old_q ,
-        \dut.beyond_q , \dut.seen_q , \dut.order_q , \dut.want_read , \dut.extent_q , \dut.fits_q , \dut.answered_now_q ;
+        \dut.beyond_q , \dut.seen_q , \dut.order_q , \dut.want_read , \dut.extent_q , \dut.fits_q , \dut.known ,
+        \dut.answered_now_q ;
     (* hierconn *) wire [AW-1:0] \dut.a_q ;
     berth_card_pkg::answered_t answered_now;
     assign answered_now = \dut.a_q ;
@@ -140,7 +141,7 @@ module fp_arrival_proof #(
     wire [23:0] pos    = the_psn - now.placed;
     wire        beyond = pos >= 24'(W) && !pos[23];    // and before it comes into the window again
     wire        taken  = taken_q && !beyond;
-    wire        of_read = reads && pos < 24'(W) && \dut.span_q [pos[WB-1:0]];
+    wire        of_read = reads && pos < 24'(W) && (\dut.known ? same : \dut.span_q [pos[WB-1:0]]);
     wire        there  = (taken && there_q) || (accepts && same && len == '0) || (taken && reports && same);
     always_ff @(posedge clk) begin
         on_q    <= !rst && (on_q || starts);

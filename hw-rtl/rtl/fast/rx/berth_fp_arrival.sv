@@ -9,7 +9,8 @@
 // A READ is taken in order only, by a request that stands for the PSNs of the whole answer: all of them have come then, and
 // each is in place when `berth_fp_respond` says that it is answered, which is in their order. That engine keeps what is to be
 // answered, so a READ has no records. One that has been answered is given to it once more, and changes nothing here. The key
-// is looked up here, as only here is known whether the READ is a new one and how much of an old one is to be answered. An atomic
+// is looked up here, as only here is known whether the READ is a new one and how much of an old one is to be answered. Of a new
+// one of one packet `berth_fp_target` has said all, but for a one-shot key. An atomic
 // is a READ of one packet. Of an old one nothing is looked up, as it touches no memory: `berth_fp_respond` knows what it gave.
 //
 // Three operations on a QP's row: a packet has come, a packet is in place, an acknowledgement is due. Each takes
@@ -332,6 +333,8 @@ module berth_fp_arrival #(
   logic [WB:0] count, count_q;  // packets of them, at most one more than the window has
   logic [W-1:0] span, span_q;   // their places
   logic one_shot_q, atomic;
+  logic single_q, many_q;       // a READ of one packet; its QP has as many under way as it may
+  wire known = single_q && !p_q.one_shot && p_q.refusal == berth_row_pkg::KEY_OK;     // all is known when it is located
   logic want_invalidate;
   logic dead_q;       // the key of the record that is drained next is dead
   logic begins, ends, uses, next_in_order;     // of the packet; `uses`: a receive at its end
@@ -371,7 +374,7 @@ module berth_fp_arrival #(
     end
     bit_at      = W'(1) << at_q[WB-1:0];
     mtu         = 24'd1 << r_q.log2_mtu;
-    next_at     = state_q != DECIDE ? walk_q + (WB+1)'(1) : run_q + (p_q.read ? count_q : (WB+1)'(1));
+    next_at     = state_q != DECIDE ? walk_q + (WB+1)'(1) : run_q + (p_q.read && !known ? count_q : (WB+1)'(1));
     next_here   = !next_at[WB] && r_q.seen[next_at[WB-1:0]];
     index       = r_q.selective ? p_q.index : (p_q.begins || !r_q.begun) ? 24'd0 : r_q.index;
     offset      = 36'(index) << r_q.log2_mtu;
@@ -434,7 +437,8 @@ module berth_fp_arrival #(
               f.skipped = psn_q;
             end else begin
               if (p_q.read) begin
-                if (r_q.begun || (atomic && p_q.va[2:0] != 3'd0) || (extent_q && (!fits_q || full_q))) fault = berth_row_pkg::FAULT_INVALID;
+                if (r_q.begun || (atomic && p_q.va[2:0] != 3'd0) || (known ? many_q : extent_q && (!fits_q || full_q))) fault = berth_row_pkg::FAULT_INVALID;
+                else if (known) fault = p_q.absent ? berth_row_pkg::FAULT_NOT_RESIDENT : NO_FAULT;
                 else if (!extent_q) want_extent = 1'b1;
                 else if (p_q.whole != '0 && !claimed_q) want_claim = 1'b1;
                 else if (p_q.whole != '0 && claim_fails_q) fault = berth_row_pkg::FAULT_ACCESS;
@@ -456,8 +460,8 @@ module berth_fp_arrival #(
               if (fault == NO_FAULT && p_q.read && !want_extent && !want_claim) begin
                 verdict   = V_TAKEN;
                 want_read = 1'b1;
-                f.seen    = r_q.seen | span_q;
-                f.fol     = r_q.fol + count_q;
+                f.seen    = r_q.seen | (known ? bit_at : span_q);
+                f.fol     = r_q.fol + (known ? (WB+1)'(1) : count_q);
                 f.reads   = r_q.reads + (LR+2)'(1);
                 {f.refused, f.refusal, f.skipped} = {1'b0, NONE, 24'd0};
                 more_follow = next_here;
@@ -650,9 +654,9 @@ module berth_fp_arrival #(
   assign read.again    = old_q;
   assign read.atomic   = p_q.atomic;
   assign read.psn      = p_q.psn;
-  assign read.packets  = 9'(count_q);
+  assign read.packets  = known && !old_q ? 9'd1 : 9'(count_q);
   assign read.va       = p_q.va;
-  assign read.len      = part_q[20:0];
+  assign read.len      = known && !old_q ? p_q.whole[20:0] : part_q[20:0];
   assign read.key      = p_q.key;
   assign read.one_shot = one_shot_q;
   assign read.domain   = p_q.domain;
@@ -721,6 +725,8 @@ module berth_fp_arrival #(
         claimed_q <= 1'b0;
         extent_q  <= 1'b0;
         one_shot_q <= 1'b0;
+        single_q  <= p_q.whole != '0 && p_q.whole <= 32'd1 << p_q.log2_mtu;
+        many_q    <= st_reads >= row.most;
         state_q  <= DECIDE;
         r_q      <= row;
         at_q     <= psn_q - row.placed;
