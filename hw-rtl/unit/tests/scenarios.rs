@@ -285,18 +285,19 @@ fn receive(mut rig: Rig, rng: &mut Rng) -> [u64; 14] {
     rig.verdicts
 }
 
-/// WRITEs and READs of scenarios, and how often they had to wait for memory.
+/// WRITEs, READs and atomics of scenarios, and how often they had to wait for memory.
 #[derive(Default)]
 struct Remote {
     writes: AtomicU64,
     reads: AtomicU64,
+    atomics: AtomicU64,
     waits: AtomicU64,
 }
 
 impl Remote {
     fn tell(&self) {
-        let counts = [&self.writes, &self.reads, &self.waits].map(|count| count.load(Ordering::Relaxed));
-        println!("WRITEs, READs, waits for memory: {counts:?}");
+        let counts = [&self.writes, &self.reads, &self.atomics, &self.waits].map(|count| count.load(Ordering::Relaxed));
+        println!("WRITEs, READs, atomics, waits for memory: {counts:?}");
         assert!(number("BERTH_CASES").is_some() || !counts.contains(&0), "never tried");
     }
 }
@@ -359,6 +360,7 @@ fn both_ends(rng: &mut Rng, world: pair::World, remote: &Remote) {
     pair.check_end();
     remote.writes.fetch_add(pair.writes() as u64, Ordering::Relaxed);
     remote.reads.fetch_add(pair.reads, Ordering::Relaxed);
+    remote.atomics.fetch_add(pair.atomics, Ordering::Relaxed);
     remote.waits.fetch_add(pair.waits, Ordering::Relaxed);
 }
 

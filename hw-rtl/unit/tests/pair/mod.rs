@@ -3,8 +3,8 @@
 //! MAC. Per QP and direction the golden model of the sender (`tx::peer`) gets the lists as they arrive; what leaves the
 //! RTL must be what the model sends, and what is received what it has cut.
 
-use crate::tx::peer::{Peer, psn_of};
-use crate::tx::{Element, byte_at, random_element};
+use crate::tx::peer::{Peer, is_data, psn_of};
+use crate::tx::{Atomic, Element, byte_at, random_element};
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::{
     event::{EVENT_BIND, EVENT_INVALIDATE, EVENT_LIST, EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT},
@@ -13,7 +13,7 @@ use berth_abi::rows::{
 use berth_abi::status::WC_OK;
 use berth_abi::wire::*;
 use berth_abi::wqe::{CQE_IMMEDIATE, CQE_INVALIDATED, CQE_PUSH, Cqe, OP_RECV, OP_WRITE};
-use berth_protocol::memory::keys::{Binding, Keys, READ, WRITE};
+use berth_protocol::memory::keys::{ATOMIC, Binding, Keys, READ, WRITE};
 use berth_protocol::wire::headers::{Mac, Template};
 use berth_random::Rng;
 use berth_rtl_host::{PAGE, Ranges, Span};
@@ -120,6 +120,8 @@ pub struct Flow {
     pub read_key: u32,
     /// What is written there, in the order of the elements.
     written: Vec<(u64, Vec<u8>)>,
+    /// Atomics that are to be carried out there, in that order.
+    changes: VecDeque<Atomic>,
     /// As firmware has it of a sender: it waits for memory until then; a GO has overtaken what it is for.
     waits: Option<u64>,
     gone: bool,
@@ -155,6 +157,8 @@ struct End {
     read_free: f64,
     writes: VecDeque<(u64, u64)>,
     write_free: f64,
+    /// The atomic that is being carried out: due, what stood there.
+    change: Option<(u64, u64)>,
     mac: VecDeque<(u64, u64)>,
     mac_free: f64,
     slots: HashMap<u32, Vec<u8>>,
@@ -187,6 +191,8 @@ pub struct Pair {
     /// How often a sender had to wait for memory; READs posted.
     pub waits: u64,
     pub reads: u64,
+    /// Atomics that were posted.
+    pub atomics: u64,
 }
 
 fn words(bytes: &[u8]) -> Vec<u64> {
@@ -212,6 +218,7 @@ impl End {
             read_free: 0.0,
             writes: VecDeque::new(),
             write_free: 0.0,
+            change: None,
             mac: VecDeque::new(),
             mac_free: 0.0,
             slots: HashMap::new(),
@@ -271,6 +278,7 @@ impl Pair {
             goes: Vec::new(),
             waits: 0,
             reads: 0,
+            atomics: 0,
         };
         for end in 0..2 {
             let mac = Self::mac(end);
@@ -371,6 +379,7 @@ impl Pair {
                     key: 0,
                     read_key: 0,
                     written: Vec::new(),
+                    changes: VecDeque::new(),
                     waits: None,
                     gone: false,
                     dead: 0,
@@ -378,7 +387,7 @@ impl Pair {
             );
             if settings.remote && settings.selective && settings.message {
                 let key = self.bind(1 - end, Self::target(end, q), WRITE);
-                let read_key = self.bind(1 - end, Self::origin(end, q), READ);
+                let read_key = self.bind(1 - end, Self::origin(end, q), READ | ATOMIC);
                 let flow = self.flows[end].get_mut(&q).expect("inserted");
                 (flow.key, flow.read_key) = (key, read_key);
             }
@@ -413,10 +422,10 @@ impl Pair {
     pub fn random_element(&mut self, end: usize, q: u32, message: bool) -> Element {
         let (key, read_key) = (self.flows[end][&q].key, self.flows[end][&q].read_key);
         let mut element = random_element(&mut self.rng, message, read_key != 0);
-        // Nothing here carries atomics out: a READ of as many bytes goes instead.
-        element.source = element.source.or_else(|| element.atomic.take().map(|atomic| (atomic.va, atomic.key)));
-        element.source =
-            element.source.map(|(va, _)| (Self::origin(end, q) + va % (TARGET - u64::from(element.len())), read_key));
+        let (first, most) = (Self::origin(end, q), TARGET - u64::from(element.len()));
+        element.source = element.source.map(|(va, _)| (first + va % most, read_key));
+        element.atomic =
+            element.atomic.map(|a| Atomic { va: (first + 7 + a.va % (most - 7)) & !7, key: read_key, ..a });
         element.remote = element.remote.filter(|_| key != 0).map(|(va, _)| {
             // About the same bytes, and others.
             let most = if va < 1 << 14 { 1 << 14 } else { TARGET };
@@ -427,9 +436,11 @@ impl Pair {
 
     /// Posts sends of a row, with one doorbell or each with a doorbell that brings it.
     pub fn send(&mut self, end: usize, q: u32, elements: &[Element], with_wqe: bool) {
-        let Flow { sender, written, .. } = self.flows[end].get_mut(&q).expect("connected");
+        let Flow { sender, written, changes, .. } = self.flows[end].get_mut(&q).expect("connected");
         for (i, element) in elements.iter().enumerate() {
             self.reads += u64::from(element.source.is_some());
+            self.atomics += u64::from(element.atomic.is_some());
+            changes.extend(element.atomic);
             written.extend(element.remote.map(|(va, _)| (va, element.bytes())));
             let number = sender.posted(element);
             let wqe = element.wqe(u64::from(q) << 32 | number);
@@ -534,6 +545,7 @@ impl Pair {
         {
             flow.sender.check_end();
             let mut there = BTreeMap::new();
+            assert!(flow.changes.is_empty(), "QP {}: atomics are not carried out", flow.q);
             for (va, bytes) in &flow.written {
                 there.extend((*va..).zip(bytes));
             }
@@ -588,9 +600,8 @@ impl Pair {
 
     fn offer(&mut self, k: usize) {
         let now = self.now;
-        // Their processes do no atomics.
-        self.ends[k].set("changed_valid", 0);
-        self.ends[k].set("change_ready", 0);
+        let go = self.go() && self.ends[k].change.is_none();
+        self.ends[k].set("change_ready", go.into());
         for ready in ["load_ready", "store_ready", "hw_ready", "cf_ready"] {
             let go = self.go();
             self.ends[k].set(ready, go.into());
@@ -679,6 +690,12 @@ impl Pair {
             e.set("stored.tag", tag);
             e.set("stored.status", 0);
         }
+        let done = e.change.take_if(|change| change.0 <= now);
+        e.set("changed_valid", done.is_some().into());
+        if let Some((_, original)) = done {
+            e.set("changed.failed", 0);
+            e.set("changed.original", original);
+        }
         let left = e.mac.front().copied().filter(|m| m.0 <= now);
         e.set("fl_valid", left.is_some().into());
         if let Some((_, tag)) = left {
@@ -752,6 +769,9 @@ impl Pair {
         }
         if self.ends[k].taken("store_valid", "store_ready") {
             self.write_payload(k);
+        }
+        if self.ends[k].taken("change_valid", "change_ready") {
+            self.change(k);
         }
         let e = &mut self.ends[k];
         if e.taken("hw_valid", "hw_ready") {
@@ -866,6 +886,22 @@ impl Pair {
         }
         e.read_free = e.read_free.max(now as f64) + (len as f64 / beat).max(1.0);
         e.reads.push((e.read_free as u64 + read + late, tag));
+    }
+
+    /// An atomic is carried out: the next one of its flow, and no other. What stood there is as `Element::bytes` has it.
+    fn change(&mut self, k: usize) {
+        let due = self.now + self.world.read + self.world.write + self.rng.below(self.world.jitter + 1);
+        let e = &mut self.ends[k];
+        let (add, va) = (e.get("change.add") != 0, e.get("change.va"));
+        let [operand, compare] = ["change.operand", "change.compare"].map(|name| e.get(name));
+        let span = Span { asid: INTO, va, len: 8, write: true };
+        assert!(e.get("change.asid") == INTO.into() && e.host.reaches(span), "pages are missing that are held");
+        let flow = self.flows[1 - k].get_mut(&((va >> 28) as u32 & 0x3ff)).expect("it has a flow");
+        let its = flow.changes.pop_front().expect("one is to be carried out");
+        assert_eq!((va, operand, add), (its.va, its.operand, its.compare.is_none()), "QP {}", flow.q);
+        assert!(its.compare.is_none_or(|its| its == compare), "QP {}: {compare:#x}, {:#x?}", flow.q, its.compare);
+        let bytes = std::array::from_fn(|i| byte_at(va + i as u64) ^ flow.read_key as u8);
+        e.change = Some((due, u64::from_le_bytes(bytes)));
     }
 
     fn write_payload(&mut self, k: usize) {
@@ -993,18 +1029,17 @@ impl Pair {
         let psn = u32::from_be_bytes([0, bytes[51], bytes[52], bytes[53]]);
         match bytes[42] {
             // What it says is compared when it is written.
-            BTH_READ_RESPONSE_FIRST..=BTH_READ_RESPONSE_ONLY => (),
-            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM
-            | BTH_SEND_LAST_INVALIDATE
-            | BTH_SEND_ONLY_INVALIDATE
-            | BTH_WRITE_ONLY
-            | BTH_WRITE_ONLY_IMM
-            | BTH_READ_REQUEST => {
+            BTH_READ_RESPONSE_FIRST..=BTH_READ_RESPONSE_ONLY | BTH_ATOMIC_ACKNOWLEDGE => (),
+            _ if is_data(bytes) => {
                 let flow = self.flows[k].values_mut().find(|f| f.to == qpn).expect("connected");
                 flow.sender.check_frame(bytes);
                 let credit = flow.sender.credit_of(bytes);
-                let needs = bytes[42] != BTH_WRITE_ONLY && bytes[42] != BTH_READ_REQUEST;
-                assert!(!needs || credit < flow.arrived, "QP {}: credit {credit} of {}", flow.q, flow.arrived);
+                assert!(
+                    !uses_credit(bytes) || credit < flow.arrived,
+                    "QP {}: credit {credit} of {}",
+                    flow.q,
+                    flow.arrived
+                );
             }
             BTH_ACKNOWLEDGE | BTH_SELECTIVE_ACKNOWLEDGE => {
                 let flow = &self.flows[1 - k][&qpn];
@@ -1056,14 +1091,9 @@ impl Pair {
                 let payload = if bytes.len() == 54 + 4 + 4 { &[] } else { &bytes[58..] };
                 self.flows[k].get_mut(&qpn).expect("connected").sender.came(psn, payload);
             }
-            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM
-            | BTH_SEND_LAST_INVALIDATE
-            | BTH_SEND_ONLY_INVALIDATE
-            | BTH_WRITE_ONLY
-            | BTH_WRITE_ONLY_IMM
-            | BTH_READ_REQUEST => {
+            _ if is_data(bytes) => {
                 let flow = self.flows[1 - k].values_mut().find(|f| f.to == qpn).expect("connected");
-                if bytes[42] != BTH_WRITE_ONLY && bytes[42] != BTH_READ_REQUEST {
+                if uses_credit(bytes) {
                     flow.landed.insert(flow.sender.credit_of(bytes));
                 }
                 let n = psn.wrapping_sub(flow.first_psn) & PSN;
@@ -1090,6 +1120,11 @@ impl Pair {
             _ => (),
         }
     }
+}
+
+/// A packet of a SEND, or of a WRITE with immediate.
+fn uses_credit(frame: &[u8]) -> bool {
+    !matches!(frame[42], BTH_WRITE_ONLY | BTH_READ_REQUEST | BTH_CMP_SWAP | BTH_FETCH_ADD)
 }
 
 /// The row that an acquisition's tag belongs to; that of a receive counts as one with all others.
