@@ -4,12 +4,12 @@
 use berth_abi::card::MAX_READS;
 use berth_abi::counters as c;
 use libberth::{
-    Access, Binding, Completion, Context, Error, Limits, Local, Mode, PeerAccess, ProtectionDomain, QpConfig, Reason,
-    Region, Remote, Sge, Status, WorkRequest,
+    Access, AccessKind, Atomic, Binding, Completion, Context, Error, Limits, Local, Mode, PeerAccess, ProtectionDomain,
+    QpConfig, Reason, Region, Remote, Sge, Status, WorkRequest,
 };
 
 use crate::env::{Env, Role};
-use crate::util::{Conn, Mem, PAGE, Res, check, conn_in, depths, establish, fill, wait_until};
+use crate::util::{Conn, Mem, PAGE, Res, check, conn_in, depths, establish, fill, loop_back, wait_until};
 use crate::{ensure, ensure_eq, tests};
 
 tests! {
@@ -20,6 +20,7 @@ tests! {
           qp_3_reads_of_any_size_move_memory_that_is_not_there,
           qp_11_a_read_that_its_key_does_not_allow_is_refused,
           qp_13_a_read_of_memory_that_has_gone_fails_at_both_ends,
+          qp_3_atomics_of_both_hosts_are_carried_out_once,
           qp_4_keys_are_bound_by_elements_in_their_turn,
           qp_4_a_peer_invalidates_a_key_by_a_send;
 }
@@ -219,9 +220,9 @@ impl Wrong {
     }
 }
 
-/// The owner of the memory hears which access of 100 bytes was refused.
-fn ensure_named(conn: &Conn, read: bool, Remote { va, key }: Remote) -> Res {
-    ensure_eq!(conn.qp.refused_access(), Some(PeerAccess { read, invalidate: false, key, va, len: 100 }));
+/// The owner of the memory hears which access of `len` bytes was refused.
+fn ensure_named(conn: &Conn, kind: AccessKind, Remote { va, key }: Remote, len: u32) -> Res {
+    ensure_eq!(conn.qp.refused_access(), Some(PeerAccess { kind, key, va, len }));
     Ok(())
 }
 
@@ -272,7 +273,7 @@ fn qp_11_what_a_key_does_not_allow_is_refused_and_nothing_touched(env: &Env) -> 
                 }
                 let reason = conn.qp.wait_closed(env.limit())?;
                 ensure!(reason == Reason::Access, "{wrong:?}: {reason}");
-                ensure_named(&conn, false, wrong.asks(Remote { va: mem.va(50), key }))?;
+                ensure_named(&conn, AccessKind::Write, wrong.asks(Remote { va: mem.va(50), key }), 100)?;
                 ensure!(mem.bytes().iter().all(|b| *b == 0), "{wrong:?}: something was written");
                 ensure_eq!(env.counters()?.fw(c::F_ACCESS_REFUSED), refused + 1);
                 drop(keep);
@@ -304,8 +305,7 @@ fn qp_13_a_write_to_memory_that_has_gone_fails_at_both_ends(env: &Env) -> Res {
             establish(env, &context, &conn.qp, 430)?;
             tell(env, &mut conn, mem.va(0), region.key())?;
             ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::NoTarget);
-            let access =
-                PeerAccess { read: false, invalidate: false, key: region.key(), va: mem.va(0), len: 3 * PAGE as u32 };
+            let access = PeerAccess { kind: AccessKind::Write, key: region.key(), va: mem.va(0), len: 3 * PAGE as u32 };
             ensure_eq!(conn.qp.refused_access(), Some(access));
         }
     }
@@ -473,7 +473,7 @@ fn qp_11_a_read_that_its_key_does_not_allow_is_refused(env: &Env) -> Res {
                 tell(env, &mut conn, mem.va(50), region.key())?;
                 let reason = conn.qp.wait_closed(env.limit())?;
                 ensure!(reason == Reason::Access, "{wrong:?}: {reason}");
-                ensure_named(&conn, true, wrong.asks(Remote { va: mem.va(50), key: region.key() }))?;
+                ensure_named(&conn, AccessKind::Read, wrong.asks(Remote { va: mem.va(50), key: region.key() }), 100)?;
             }
         }
         env.meet(&format!("done-{service}"))?;
@@ -498,9 +498,119 @@ fn qp_13_a_read_of_memory_that_has_gone_fails_at_both_ends(env: &Env) -> Res {
             tell(env, &mut conn, mem.va(0), region.key())?;
             ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::NoTarget);
             // Each of the requests is for a packet.
-            let access =
-                PeerAccess { read: true, invalidate: false, key: region.key(), va: mem.va(PAGE), len: PAGE as u32 };
+            let access = PeerAccess { kind: AccessKind::Read, key: region.key(), va: mem.va(PAGE), len: PAGE as u32 };
             ensure_eq!(conn.qp.refused_access(), Some(access));
+        }
+    }
+    env.meet("done")
+}
+
+/// Asks for an atomic; answers the completion.
+fn change(env: &Env, conn: &mut Conn, sink: &Mem, at: Remote, atomic: Atomic) -> Res<Completion> {
+    // In two ranges, across pages.
+    let sges = [sink.sge(PAGE - 3, 3), sink.sge(PAGE, 5)];
+    let request = WorkRequest { wr_id: 5, sges: &sges, atomic: Some((at, atomic)), ..Default::default() };
+    // SAFETY: the memory outlives the connection.
+    unsafe { conn.qp.post_send(&[request]) }?;
+    let done = conn.sent(env)?;
+    ensure_eq!((done.wr_id, done.atomic, done.read, done.recv), (5, true, false, false));
+    Ok(done)
+}
+
+/// The number in 8 bytes from `at` on.
+fn number(mem: &Mem, at: usize) -> u64 {
+    mem.bytes()[at..].iter().take(8).rev().fold(0, |n, b| n << 8 | u64::from(*b))
+}
+
+/// Both hosts change numbers of B's by atomics, A through the wire and B through its own card, B's memory being swapped out
+/// at first: each addition counts once, and each is answered with another number. Then one number changes hands by
+/// compare-and-swap, and what a key does not allow is refused by name.
+fn qp_3_atomics_of_both_hosts_are_carried_out_once(env: &Env) -> Res {
+    const EACH: usize = 40;
+    /// Where the numbers are: of both hosts, and of A alone.
+    const SHARED: usize = PAGE - 8;
+    const OWN: usize = PAGE;
+    let (context, domain, mut conn, small) = begin(env)?;
+    let sink = Mem::new(2 * PAGE)?;
+    let seen = Mem::new(EACH * 8)?;
+    // EACH additions to the shared number at once, each with its place for the answer; the numbers that it has seen.
+    let add = |conn: &mut Conn, at: Remote| -> Res<Vec<u64>> {
+        for first in (0..EACH).step_by(8) {
+            let sges: Vec<_> = (first..first + 8).map(|n| [seen.sge(8 * n, 8)]).collect();
+            let atomic = Some((at, Atomic::FetchAdd(1)));
+            let requests: Vec<_> = sges.iter().map(|sges| WorkRequest { sges, atomic, ..Default::default() }).collect();
+            // SAFETY: the memory outlives the connection.
+            unsafe { conn.qp.post_send(&requests) }?;
+            for _ in 0..8 {
+                ensure_eq!(conn.sent(env)?.ok()?.byte_len, 8);
+            }
+        }
+        Ok((0..EACH).map(|n| number(&seen, 8 * n)).collect())
+    };
+    match env.role {
+        Role::A => {
+            let start = connect_and_hear(env, &context, &mut conn, 495, &small)?;
+            let to = |at: usize| Remote { va: start.va + at as u64, ..start };
+            // The bytes of it that the process has put there come back, and it wraps around.
+            let done = change(env, &mut conn, &sink, to(OWN), Atomic::FetchAdd(u64::MAX))?.ok()?;
+            ensure_eq!((done.byte_len, number(&sink, PAGE - 3)), (8, 0x0102_0304_0506_0708));
+            let swap = |expected, new| Atomic::CompareSwap { expected, new };
+            change(env, &mut conn, &sink, to(OWN), swap(0x0102_0304_0506_0708, 1))?.ok()?;
+            ensure_eq!(number(&sink, PAGE - 3), 0x0102_0304_0506_0707);
+            change(env, &mut conn, &sink, to(OWN), swap(0x0102_0304_0506_0707, u64::MAX))?.ok()?;
+            change(env, &mut conn, &sink, to(OWN), Atomic::FetchAdd(2))?.ok()?;
+            ensure_eq!(number(&sink, PAGE - 3), u64::MAX);
+            env.meet("began")?;
+            let mut mine = add(&mut conn, to(SHARED))?;
+            env.tell("seen", &format!("{mine:?}"))?;
+            mine.sort_unstable();
+            mine.dedup();
+            ensure_eq!(mine.len(), EACH);
+            env.meet("added")?;
+            // Behind the region, which ends with the number of A's.
+            ensure_eq!(change(env, &mut conn, &sink, to(OWN + 8), Atomic::FetchAdd(1))?.status, Status::RemoteAccess);
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::SendFailed);
+            env.meet("refused")?;
+            let mut conn = conn_in(&context, &domain, &config())?;
+            let kept = connect_and_hear(env, &context, &mut conn, 496, &small)?;
+            ensure_eq!(change(env, &mut conn, &sink, kept, Atomic::FetchAdd(1))?.status, Status::RemoteAccess);
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::SendFailed);
+        }
+        Role::B => {
+            let mut mem = Mem::new(3 * PAGE)?;
+            mem.bytes_mut()[OWN..OWN + 8].copy_from_slice(&0x0102_0304_0506_0708_u64.to_le_bytes());
+            mem.page_out()?;
+            let region = region(&domain, &mem, SHARED, 16, Access { atomic: true, ..Access::default() })?;
+            establish(env, &context, &conn.qp, 495)?;
+            // The range begins with the shared number.
+            tell(env, &mut conn, mem.va(0), region.key())?;
+            env.meet("began")?;
+            // A pair of the card's own queue pairs.
+            let mut mine = conn_in(&context, &domain, &config())?;
+            let other_end = conn_in(&context, &domain, &config())?;
+            loop_back(env, &context, &mine.qp, &other_end.qp, 497)?;
+            let mut all = add(&mut mine, Remote { va: mem.va(SHARED), key: region.key() })?;
+            let theirs = env.hear("seen")?;
+            let theirs = theirs.trim_matches(['[', ']']).split(", ").map(|n| n.parse::<u64>());
+            all.extend(theirs.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?);
+            all.sort_unstable();
+            ensure!(all.iter().copied().eq(0..2 * EACH as u64), "answers: {all:?}");
+            ensure_eq!(number(&mem, SHARED), 2 * EACH as u64);
+            ensure_eq!(number(&mem, OWN), 1);
+            ensure!(mem.bytes()[..SHARED].iter().chain(&mem.bytes()[OWN + 8..]).all(|b| *b == 0), "bytes around them");
+            env.meet("added")?;
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::Access);
+            ensure_named(&conn, AccessKind::Atomic, Remote { va: mem.va(OWN + 8), key: region.key() }, 8)?;
+            env.meet("refused")?;
+            let mut conn = conn_in(&context, &domain, &config())?;
+            establish(env, &context, &conn.qp, 496)?;
+            let whole = Access { read: true, ..Access::WRITE };
+            // SAFETY: the memory outlives the region.
+            let other = unsafe { domain.register(mem.va(OWN), 8, whole) }?;
+            tell(env, &mut conn, mem.va(OWN), other.key())?;
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::Access);
+            ensure_eq!(number(&mem, OWN), 1);
+            drop((region, other));
         }
     }
     env.meet("done")
@@ -636,7 +746,7 @@ fn qp_4_a_peer_invalidates_a_key_by_a_send(env: &Env) -> Res {
             tell(env, &mut conn, mem.va(0), kept.key())?;
             ensure_eq!(conn.received(env)?.status, Status::Flushed);
             ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::Access);
-            let access = PeerAccess { read: false, invalidate: true, key: kept.key(), va: 0, len: 0 };
+            let access = PeerAccess { kind: AccessKind::Invalidate, key: kept.key(), va: 0, len: 0 };
             ensure_eq!(conn.qp.refused_access(), Some(access));
             let after = env.counters()?;
             ensure_eq!(after.fw(c::F_INVALIDATES) - before.fw(c::F_INVALIDATES), 1);

@@ -604,8 +604,11 @@ fn tool_measures_messages_writes_and_reads(env: &Env) -> Res {
             let peer = format!("{}:8374", env.peer_ip);
             let few = ["--size", "0,5000", "--count", "3", "--depth", "2", "--wait", "120"];
             let figures = run(&[&["--json", "bench", &peer], &few[..]].concat())?;
-            figures.expect(0, &["\"role\":\"bench\"", "\"op\":\"send\"", "\"op\":\"write\"", "\"op\":\"read\""])?;
-            ensure_eq!(figures.out.matches("\"latency_cycles\"").count(), 6);
+            figures.expect(
+                0,
+                &["\"role\":\"bench\"", "\"op\":\"send\"", "\"op\":\"write\"", "\"op\":\"read\"", "\"op\":\"atomic\""],
+            )?;
+            ensure_eq!(figures.out.matches("\"latency_cycles\"").count(), 7);
             // The other end serves on, and is no receiver of files.
             let table = run(&["bench", &peer, "--size", "8", "--count", "1"])?;
             table.expect(0, &["Gbit/s", "1 at a time", "send ", "write ", "read "])?;

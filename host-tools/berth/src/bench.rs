@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `berth bench`: how long messages, RDMA WRITEs and READs take between two cards, in cycles of the card that asks.
+//! `berth bench`: how long messages, RDMA WRITEs, READs and atomics take between two cards, in cycles of the card that asks.
 //!
 //! The other end listens. It offers memory for WRITEs and READs, of which its process sees nothing, and takes or returns
 //! messages as it is asked to.
 
 use clap::{ArgGroup, Args, ValueEnum};
-use libberth::{Buffer, BufferRegion, Context, Device, Error, Info, SendBlock, Stream};
+use libberth::abi::wqe::ATOMIC_BYTES;
+use libberth::{Atomic, Buffer, BufferRegion, Context, Device, Error, Info, SendBlock, Stream};
 use serde_json::json;
 
 use crate::ends::{self, Common, Peer, SEND_DEPTH, name_the_end, next_piece, or_goodbye, patiently, say};
@@ -48,6 +49,8 @@ enum Op {
     Write,
     /// RDMA READs.
     Read,
+    /// Fetch-and-add, of 8 bytes whatever sizes are asked for.
+    Atomic,
 }
 
 impl Op {
@@ -56,6 +59,7 @@ impl Op {
             Self::Send => "send",
             Self::Write => "write",
             Self::Read => "read",
+            Self::Atomic => "atomic",
         }
     }
 }
@@ -74,7 +78,7 @@ pub struct Bench {
     #[arg(long, conflicts_with = "peer")]
     once: bool,
     /// What to measure.
-    #[arg(long, value_name = "OP,…", value_enum, value_delimiter = ',', default_value = "send,write,read")]
+    #[arg(long, value_name = "OP,…", value_enum, value_delimiter = ',', default_value = "send,write,read,atomic")]
     op: Vec<Op>,
     /// Sizes in bytes (K and M allowed), at most 1M.
     #[arg(long = "size", value_name = "BYTES,…", value_parser = message, value_delimiter = ',',
@@ -146,7 +150,8 @@ impl Bench {
         }
         let mut rows = Vec::new();
         for &op in &self.op {
-            for &bytes in &self.sizes {
+            let sizes = if op == Op::Atomic { &[ATOMIC_BYTES as usize][..] } else { &self.sizes };
+            for &bytes in sizes {
                 let row = link.row(op, bytes, self.count, depth);
                 let row = row.map_err(|failure| name_the_end(link.stream.queue_pair(), failure))?;
                 match as_json {
@@ -322,7 +327,7 @@ impl Link<'_> {
     fn row(&mut self, op: Op, bytes: usize, count: u32, depth: u32) -> Result<Row, Failure> {
         let latency = match op {
             Op::Send => self.there_and_back(bytes, count)? / 2.0,
-            Op::Write | Op::Read => self.several(op, bytes, count, 1)?,
+            Op::Write | Op::Read | Op::Atomic => self.several(op, bytes, count, 1)?,
         };
         Ok(Row { op, bytes, latency, each: self.several(op, bytes, count, depth)? })
     }
@@ -393,6 +398,7 @@ impl Link<'_> {
                         Op::Send => self.stream.send(buffer, false)?,
                         Op::Write => self.stream.write(buffer, remote)?,
                         Op::Read => self.stream.read(buffer, remote)?,
+                        Op::Atomic => self.stream.atomic(buffer, remote, Atomic::FetchAdd(1))?,
                     }
                     posted += 1;
                 }

@@ -182,7 +182,7 @@ mod tests {
             vec!["berth", "bench", "192.0.2.2:7", "--listen", "7"],
             vec!["berth", "bench", "192.0.2.2:7", "--size", "2M"],
             vec!["berth", "bench", "192.0.2.2:7", "--once"],
-            vec!["berth", "bench", "192.0.2.2:7", "--op", "atomic"],
+            vec!["berth", "bench", "192.0.2.2:7", "--op", "bind"],
             vec!["berth", "bench", "192.0.2.2:7", "--count", "0"],
             vec!["berth", "bench", "192.0.2.2:7", "--depth", "65"],
             vec!["berth", "bench", "--listen", "7", "--size", "8"],

@@ -75,10 +75,8 @@ pub enum ContextEvent {
 /// An access of the peer that no key allows, or to memory that cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAccess {
-    /// Whether it is an RDMA READ; else a WRITE, if it does not invalidate.
-    pub read: bool,
-    /// Whether it is a SEND that was to invalidate the key, which has no range.
-    pub invalidate: bool,
+    /// What it was to do.
+    pub kind: AccessKind,
     /// Its key.
     pub key: u32,
     /// Address of its first byte.
@@ -87,10 +85,30 @@ pub struct PeerAccess {
     pub len: u32,
 }
 
+/// What an access was to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AccessKind {
+    /// RDMA WRITE.
+    Write,
+    /// RDMA READ.
+    Read,
+    /// An atomic.
+    Atomic,
+    /// SEND that was to invalidate the key; it has no range.
+    Invalidate,
+}
+
 impl PeerAccess {
     fn new(e: &ioctl::ContextEvent) -> Option<Self> {
-        let (read, invalidate) = (e.right == recv::RIGHT_READ, e.right == 0);
-        (!invalidate || e.key != 0).then_some(Self { read, invalidate, key: e.key, va: e.va, len: e.len })
+        let kind = match e.right {
+            recv::RIGHT_READ => AccessKind::Read,
+            recv::RIGHT_ATOMIC => AccessKind::Atomic,
+            0 if e.key == 0 => return None,
+            0 => AccessKind::Invalidate,
+            _ => AccessKind::Write,
+        };
+        Some(Self { kind, key: e.key, va: e.va, len: e.len })
     }
 }
 

@@ -108,6 +108,8 @@ pub struct Completion {
     pub write: bool,
     /// Whether it is an RDMA READ.
     pub read: bool,
+    /// Whether it is an atomic; its ranges have what stood there before.
+    pub atomic: bool,
     /// Bytes moved; of a receive: bytes in its buffer, which may be fewer than its size (CR-2).
     pub byte_len: u32,
     /// Stream mode: bytes that the sender still had to send after this piece (CR-9); `u32::MAX` means at least that.
@@ -137,6 +139,7 @@ impl Completion {
             recv,
             write: cqe.opcode == wqe::OP_WRITE,
             read: cqe.opcode == wqe::OP_READ,
+            atomic: matches!(cqe.opcode, wqe::OP_CMP_SWAP | wqe::OP_FETCH_ADD),
             byte_len: cqe.byte_len,
             remaining: carried.filter(|_| !message).unwrap_or(0),
             immediate: carried.filter(|_| message),

@@ -158,12 +158,17 @@ pub enum Error {
     /// A SEND with invalidate with something that its element has no room for.
     #[error("a send that invalidates a key has no immediate, and neither writes nor reads remote memory")]
     NotOfInvalidate,
-    /// RDMA WRITE and READ are for message mode.
+    /// RDMA WRITE, READ and atomics are for message mode.
     #[error("a queue pair in stream mode neither writes nor reads remote memory: make it in message mode")]
     RemoteInStream,
     /// An RDMA READ with something that only sends have.
     #[error("an RDMA READ has no immediate, no inline data, no push, and writes to no remote memory")]
     NotOfRead,
+    /// An atomic of other than 8 bytes, at an address that is no multiple of 8, or with something that only sends have.
+    #[error(
+        "an atomic has ranges of together 8 bytes and a remote address that is a multiple of 8, and no immediate, no inline data, no push, and no other remote memory"
+    )]
+    NotOfAtomic,
     /// An element that sends nothing with something to send, or a DELAY of more than 2^31 units.
     #[error(
         "an element that sends nothing has no ranges, no immediate, no key to invalidate, no inline data, no push and no remote memory, and a delay is shorter than 2^37 cycles"

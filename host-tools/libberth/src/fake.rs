@@ -296,14 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn qp_9_a_buffers_key_opens_it_to_read_and_write_and_nothing_when_it_is_freed() {
+    fn qp_9_a_buffers_key_opens_it_to_every_access_and_nothing_when_it_is_freed() {
         let card = Card::new();
         let domain = ProtectionDomain::new(&Inner::of_fake(&card)).unwrap();
         let bound = || card.lock().regions.values().map(|a| (a.va, a.len, a.rights)).collect::<Vec<_>>();
         let buffer = Buffer::from_slice(b"peers").unwrap();
         let va = buffer.as_ptr() as u64;
         let region = BufferRegion::new(&domain, buffer).unwrap();
-        assert_eq!((bound(), region.remote().va), (vec![(va, 5, 3)], va));
+        assert_eq!((bound(), region.remote().va), (vec![(va, 5, 7)], va));
         assert_eq!((lengths_when_rebound(&card, || drop(region)), bound()), (Some(vec![0]), vec![]));
     }
 

@@ -69,13 +69,13 @@ mod wait;
 
 pub use berth_abi as abi;
 pub use cm::{Listener, Request};
-pub use context::{Context, ContextEvent, PeerAccess, Pinned};
+pub use context::{AccessKind, Context, ContextEvent, PeerAccess, Pinned};
 pub use counters::{Counters, Named};
 pub use cq::{Completion, CompletionQueue, Status};
 pub use device::{Device, Info, Limits, MacAddr, Net};
 pub use error::{Error, Limit, Reason, Result};
 pub use mapping::{Buffer, FileMap};
-pub use qp::{Binding, Local, Mode, QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest};
+pub use qp::{Atomic, Binding, Local, Mode, QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest};
 pub use region::{Access, BufferRegion, FileRegion, ProtectionDomain, Region, Remote};
 pub use stream::{MAX_SGE_BYTES, Piece, SendBlock, Sent, Stream};
 

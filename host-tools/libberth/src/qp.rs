@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_abi::wqe::{
-    DELAY_CYCLES, MAX_INLINE, MAX_MESSAGE, MAX_SGE, OP_DELAY, OP_NOP, OP_RECV, OP_SEND, SEND_FENCE, SEND_PUSH,
-    SEND_UNSIGNALLED, SLOT_WORDS, Sge, WQE_BYTES, Wqe,
+    ATOMIC_BYTES, DELAY_CYCLES, MAX_INLINE, MAX_MESSAGE, MAX_SGE, OP_DELAY, OP_NOP, OP_RECV, OP_SEND, SEND_FENCE,
+    SEND_PUSH, SEND_UNSIGNALLED, SLOT_WORDS, Sge, WQE_BYTES, Wqe,
 };
 use berth_abi::{card, host, ioctl, ring as abi_ring};
 
@@ -134,13 +134,32 @@ pub struct WorkRequest<'a> {
     /// fields above but the number and the ranges. It uses no receive, and the peer does not notice. The element then has
     /// room for 6 ranges. What it reads is as it was at some time between this READ and its completion, packet by packet.
     pub source: Option<Remote>,
-    /// Begin when all RDMA READs before it are complete: sends only (what verbs call `IBV_SEND_FENCE`).
+    /// Change 8 bytes of the peer's memory, whose address is a multiple of 8, and put what stood there into the ranges, which
+    /// have 8 bytes (in message mode only, of sends only, and with none of the fields above but the number and the ranges).
+    /// No other atomic of any queue pair of the peer's card comes between; other cards' and the peer's processors' may. It
+    /// uses no receive, counts as a READ under way, and is carried out once. The element then has room for 5 ranges.
+    pub atomic: Option<(Remote, Atomic)>,
+    /// Begin when all RDMA READs and atomics before it are complete: sends only (what verbs call `IBV_SEND_FENCE`).
     pub fence: bool,
     /// No completion if it succeeds: sends only. Its memory and its place are the caller's again with the completion of one
     /// behind it, so that the last one of a queue's depth must be signalled.
     pub unsignalled: bool,
     /// Send nothing; sends only, and with none of the fields above but the number, `fence` and `unsignalled`.
     pub local: Option<Local>,
+}
+
+/// A change of 8 bytes, a number in the byte order of x86-64 (little endian).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomic {
+    /// The number becomes `new` if it is `expected` (what verbs call `IBV_WR_ATOMIC_CMP_AND_SWP`).
+    CompareSwap {
+        /// What it must be.
+        expected: u64,
+        /// What it becomes.
+        new: u64,
+    },
+    /// This is added to it, modulo 2^64 (`IBV_WR_ATOMIC_FETCH_AND_ADD`).
+    FetchAdd(u64),
 }
 
 /// What an element does that sends nothing.
@@ -171,6 +190,13 @@ pub struct Binding {
     pub len: u64,
     /// What peers may do.
     pub access: Access,
+}
+
+impl WorkRequest<'_> {
+    /// It names memory of the peer.
+    const fn is_one_sided(&self) -> bool {
+        self.remote.is_some() || self.source.is_some() || self.atomic.is_some()
+    }
 }
 
 impl Local {
@@ -424,7 +450,8 @@ impl QueuePair {
     /// # Errors
     /// [`Error::QueueFull`], [`Error::TooMuchOutstanding`], [`Error::TooManySges`], [`Error::MessageTooLong`],
     /// [`Error::InlineTooLong`], [`Error::ImmediateInStream`], [`Error::InvalidateInStream`], [`Error::NotOfInvalidate`],
-    /// [`Error::RemoteInStream`], [`Error::NotOfRead`], [`Error::NotOfLocal`], [`Error::NotPermitted`] in another process.
+    /// [`Error::RemoteInStream`], [`Error::NotOfRead`], [`Error::NotOfAtomic`], [`Error::NotOfLocal`],
+    /// [`Error::NotPermitted`] in another process.
     pub unsafe fn post_send(&mut self, requests: &[WorkRequest<'_>]) -> Result<()> {
         self.context.check_memory("post a send")?;
         if !self.progress.message && requests.iter().any(|r| r.immediate.is_some()) {
@@ -433,7 +460,7 @@ impl QueuePair {
         if !self.progress.message && requests.iter().any(|r| r.invalidate.is_some()) {
             return Err(Error::InvalidateInStream);
         }
-        if !self.progress.message && requests.iter().any(|r| r.remote.or(r.source).is_some()) {
+        if !self.progress.message && requests.iter().any(WorkRequest::is_one_sided) {
             return Err(Error::RemoteInStream);
         }
         // SAFETY: as our caller's.
@@ -635,14 +662,20 @@ unsafe fn post(
     let mut bytes = 0;
     for r in requests {
         let length = element(opcode, 0, r.wr_id, r.sges)?.length;
-        let max = MAX_SGE - 1;
-        let remote = r.remote.or(r.source).is_some();
+        let max = MAX_SGE - if r.atomic.is_some() { 2 } else { 1 };
+        let remote = r.is_one_sided();
         let line = r.immediate.or(r.invalidate).is_some() || remote;
         if sends && r.invalidate.is_some() && (r.immediate.is_some() || remote) {
             return Err(Error::NotOfInvalidate);
         }
         if sends && r.source.is_some() && (r.immediate.is_some() || r.inline || r.push || r.remote.is_some()) {
             return Err(Error::NotOfRead);
+        }
+        if let Some((Remote { va, .. }, _)) = r.atomic.filter(|_| sends) {
+            let more = r.immediate.is_some() || r.inline || r.push || r.remote.or(r.source).is_some();
+            if more || length != ATOMIC_BYTES || !va.is_multiple_of(ATOMIC_BYTES.into()) {
+                return Err(Error::NotOfAtomic);
+            }
         }
         if let Some(local) = r.local.filter(|_| sends) {
             let more = line || r.inline || r.push || !r.sges.is_empty();
@@ -683,6 +716,13 @@ unsafe fn post(
         }
         if let Some(Remote { va, key }) = r.source.filter(|_| sends) {
             wqe = wqe.with_source(va, key).expect("the number of ranges is checked above");
+        }
+        if let Some((Remote { va, key }, atomic)) = r.atomic.filter(|_| sends) {
+            wqe = match atomic {
+                Atomic::CompareSwap { expected, new } => wqe.with_compare_swap(va, key, expected, new),
+                Atomic::FetchAdd(number) => wqe.with_fetch_add(va, key, number),
+            }
+            .expect("the number of ranges is checked above");
         }
         if r.inline && sends {
             slot = wqe.slot();
@@ -733,8 +773,8 @@ mod tests {
     use super::*;
     use berth_abi::rows::recv;
     use berth_abi::wqe::{
-        OP_BIND, OP_DELAY, OP_NOP, OP_READ, OP_WRITE, SEND_FENCE, SEND_IMMEDIATE, SEND_INLINE, SEND_INVALIDATE,
-        SEND_UNSIGNALLED, SLOT_INLINE,
+        OP_BIND, OP_CMP_SWAP, OP_DELAY, OP_FETCH_ADD, OP_NOP, OP_READ, OP_WRITE, SEND_FENCE, SEND_IMMEDIATE,
+        SEND_INLINE, SEND_INVALIDATE, SEND_UNSIGNALLED, SLOT_INLINE,
     };
 
     #[test]
@@ -945,6 +985,48 @@ mod tests {
             assert!(matches!(unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }, Err(Error::NotOfRead)));
         }
         assert_eq!(queue.producer() as usize, at + 1);
+    }
+
+    #[test]
+    fn qp_3_an_atomic_has_8_bytes_and_its_operands_behind_the_peers_memory() {
+        let (memory, mut queue, progress, _) = sender();
+        let data = [0; 64];
+        let remote = Remote { va: 0x0123_4567_89ab_cde8, key: 0xfedc_ba98 };
+        let sges = [range(&data[..3]), range(&data[3..8])];
+        let [expected, new, number] = [0x1111_2222_3333_4444, 0x5555_6666_7777_8888, u64::MAX];
+        let of = |atomic| WorkRequest { sges: &sges, atomic: Some((remote, atomic)), ..Default::default() };
+        let swap = Atomic::CompareSwap { expected, new };
+        let at = queue.producer() as usize;
+        // SAFETY: the ranges are live.
+        unsafe { post(&mut queue, &progress, OP_SEND, &[of(swap), of(Atomic::FetchAdd(number))]) }.unwrap();
+        for (wqe, opcode, [operand, compare]) in
+            [(memory[at], OP_CMP_SWAP, [new, expected]), (memory[at + 1], OP_FETCH_ADD, [number, 0])]
+        {
+            assert_eq!((wqe.opcode, wqe.flags, wqe.length, wqe.num_sge), (opcode, 0, 8, 2));
+            let words = wqe.words();
+            assert_eq!(words[2..6], [remote.va, remote.key.into(), operand, compare]);
+            assert_eq!(wqe.sge[2..4], sges);
+            assert_eq!(wqe.slot(), None);
+        }
+        let plain = of(swap);
+        let off = Remote { va: remote.va + 4, ..remote };
+        let [short, many] = [&sges[..1], &[sges[0], sges[1], range(&[]), range(&[]), range(&[]), range(&[])]];
+        for request in [
+            WorkRequest { immediate: Some(1), ..plain },
+            WorkRequest { inline: true, ..plain },
+            WorkRequest { push: true, ..plain },
+            WorkRequest { remote: Some(remote), ..plain },
+            WorkRequest { source: Some(remote), ..plain },
+            WorkRequest { sges: short, ..plain },
+            WorkRequest { atomic: Some((off, swap)), ..plain },
+        ] {
+            // SAFETY: as above.
+            assert!(matches!(unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }, Err(Error::NotOfAtomic)));
+        }
+        // SAFETY: as above.
+        let refused = unsafe { post(&mut queue, &progress, OP_SEND, &[WorkRequest { sges: many, ..plain }]) };
+        assert!(matches!(refused, Err(Error::TooManySges { got: 6, max: 5 })));
+        assert_eq!(queue.producer() as usize, at + 2);
     }
 
     #[test]

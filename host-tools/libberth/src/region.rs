@@ -266,7 +266,7 @@ impl Drop for FileRegion {
     }
 }
 
-/// An owned buffer that peers may READ and WRITE with a key: no `unsafe`. Nothing is pinned.
+/// An owned buffer that peers may READ, WRITE and change by atomics with a key: no `unsafe`. Nothing is pinned.
 ///
 /// When it has been dropped, no access to it is under way, and none comes.
 #[derive(Debug)]
@@ -282,7 +282,8 @@ impl BufferRegion {
     /// # Errors
     /// As [`ProtectionDomain::register`].
     pub fn new(domain: &ProtectionDomain, buffer: Buffer) -> Result<Self> {
-        let (va, access) = (buffer.mapping().as_ptr() as u64, Access { read: true, ..Access::WRITE });
+        let access = Access { read: true, atomic: true, ..Access::WRITE };
+        let va = buffer.mapping().as_ptr() as u64;
         // SAFETY: the buffer is kept until the region has been unbound, and is handed out to nobody here.
         let region = unsafe { domain.register(va, buffer.len() as u64, access) }?;
         Ok(Self { buffer: Some(buffer), region })

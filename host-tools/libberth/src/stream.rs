@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::cq::{Completion, CompletionQueue};
 use crate::error::{Error, Result};
 use crate::mapping::{Buffer, FileMap, Mapping, whole_pages};
-use crate::qp::{QpConfig, QueuePair, WorkRequest};
+use crate::qp::{Atomic, QpConfig, QueuePair, WorkRequest};
 use crate::region::{ProtectionDomain, Remote};
 use crate::wait::Deadline;
 
@@ -27,7 +27,7 @@ pub const MAX_SGE_BYTES: usize = 1 << 30;
 /// Alignment of receive buffers of a page or more; smaller ones are packed tightly.
 const PAGE: usize = 4096;
 
-/// Memory to be sent, or to be filled by a READ.
+/// Memory to be sent, or to be filled by a READ or an atomic.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SendBlock {
@@ -68,7 +68,7 @@ impl From<Buffer> for SendBlock {
     }
 }
 
-/// A send, WRITE or READ that is done: its bytes are in their place.
+/// A send, WRITE, READ or atomic that is done: its bytes are in their place.
 #[derive(Debug)]
 pub struct Sent {
     /// The memory, to be used again.
@@ -247,6 +247,15 @@ impl Stream {
         self.post(into.into(), WorkRequest { source: Some(from), ..WorkRequest::default() })
     }
 
+    /// Changes 8 bytes of the peer's memory (in message mode); the buffer, of 8 bytes, gets what stood there.
+    /// [`Stream::next_sent`] gives it back.
+    ///
+    /// # Errors
+    /// As [`Stream::send`]; [`Error::RemoteInStream`], [`Error::NotOfAtomic`].
+    pub fn atomic(&mut self, into: Buffer, at: Remote, atomic: Atomic) -> Result<()> {
+        self.post(into.into(), WorkRequest { atomic: Some((at, atomic)), ..WorkRequest::default() })
+    }
+
     /// Posts an element of the kind of `request` for a block.
     fn post(&mut self, block: SendBlock, request: WorkRequest<'_>) -> Result<()> {
         let (va, len) = block.range()?;
@@ -254,10 +263,10 @@ impl Stream {
         let wr_id = self.next_send;
         // A file's pages may be gone, which only the card finds out.
         let fits = matches!(block, SendBlock::Buffer(_)) && len <= self.qp.max_inline_data();
-        let inline = fits && request.source.is_none();
+        let inline = fits && request.source.is_none() && request.atomic.is_none();
         // SAFETY: the block is kept in `sends`, which gives it out only after its completion, or after the queue pair
         // has gone when we are dropped. A file's content may be changed by others; nobody holds a reference to it. What
-        // a READ fills is an owned buffer.
+        // a READ or an atomic fills is an owned buffer.
         unsafe { self.qp.post_send(&[WorkRequest { wr_id, sges: &sges, inline, ..request }]) }?;
         self.next_send += 1;
         self.sends.push_back((wr_id, block));
