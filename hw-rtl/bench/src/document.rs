@@ -25,6 +25,7 @@ const CONNECTION: &[&str] = &[
     "rate_write_16qp",
     "bw_read_1qp",
     "rate_read_16qp",
+    "rate_atomic",
     "pin_on_demand",
     "write_on_demand",
     "read_on_demand",

@@ -2,10 +2,10 @@
 //! Figures of the reliable connection over the fast path: two cards, firmware in reset, both directions at once.
 
 use anyhow::{Result, bail, ensure};
-use berth_abi::wqe::CQE_BYTES;
+use berth_abi::wqe::{ATOMIC_BYTES, CQE_BYTES};
 use berth_protocol::card::rows::{fast_ahead, fast_pinned};
 
-use crate::model::{Model, READ_REQUEST, RETH, wire_payload, wire_payload_behind};
+use crate::model::{ATOMIC_REQUEST, Model, READ_REQUEST, RETH, wire_payload, wire_payload_behind};
 use crate::node::{INLINE_BYTES, Kind, Load};
 use crate::pair::{Pair, Sent};
 use crate::rows::{Bar, Row};
@@ -162,6 +162,17 @@ pub fn one_sided(model: &Model, data_w: usize) -> Result<Vec<Row>> {
         rows.push(rate_row(ids[1], data_w, short, limit, most, stream(model, data_w, short)?));
     }
     Ok(rows)
+}
+
+/// The row `rate_atomic` at one width: of different numbers, as many of each queue pair at a time as READs.
+///
+/// # Errors
+/// As [`bandwidth`].
+pub fn atomics(model: &Model, data_w: usize) -> Result<Vec<Row>> {
+    let len = ATOMIC_BYTES as usize;
+    let load = Load { kind: Kind::Atomic, pitch: 64, ..Load::warm(model, 16, 96, len, 12) };
+    let limit = len as f64 / wire_payload_behind(data_w, len, ATOMIC_REQUEST);
+    Ok(vec![rate_row("rate_atomic", data_w, load, limit, 24.0, stream(model, data_w, load)?)])
 }
 
 /// Cycles per message, with a bar at 512 bits.

@@ -183,6 +183,9 @@ pub const RETH: usize = 16;
 /// What each packet of a READ costs beside that: its request, which goes the other way, where as many READs are.
 pub const READ_REQUEST: usize = FRAMING + 14 + 20 + 8 + 12 + RETH + 4;
 
+/// Likewise of an atomic.
+pub const ATOMIC_REQUEST: usize = FRAMING + 14 + 20 + 8 + 12 + 28 + 4;
+
 /// Payload bytes per cycle of a wire that carries `data_w` bits per cycle, in packets of `mtu` bytes.
 pub fn wire_payload(data_w: usize, mtu: usize) -> f64 {
     wire_payload_behind(data_w, mtu, 0)

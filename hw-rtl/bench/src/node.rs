@@ -12,10 +12,11 @@ use berth_abi::rows::event::{EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT};
 use berth_abi::rows::{self, HALF_RECEIVES, HALF_SENDS, ROW_CLOCK, recv, send};
 use berth_abi::status::WC_OK;
 use berth_abi::wqe::{
-    CQE_BYTES, Cqe, OP_READ, OP_RECV, OP_SEND, OP_WRITE, PHASE, SEND_INLINE, SLOT_INLINE, Sge, WQE_BYTES, Wqe,
+    CQE_BYTES, Cqe, OP_FETCH_ADD, OP_READ, OP_RECV, OP_SEND, OP_WRITE, PHASE, SEND_INLINE, SLOT_INLINE, Sge, WQE_BYTES,
+    Wqe,
 };
 use berth_protocol::card::limits::TIMEOUT;
-use berth_protocol::memory::keys::{Binding, Keys, READ, WRITE};
+use berth_protocol::memory::keys::{ATOMIC, Binding, Keys, READ, WRITE};
 use berth_random::Rng;
 use berth_rtl::BAR_DOORBELL;
 use berth_rtl_host::{Access, Board, Commands, Events, PAGE, Page, Pager, element};
@@ -52,7 +53,12 @@ pub enum Kind {
     Write,
     /// RDMA READ: from the source of the other to the sink of the one.
     Read,
+    /// Fetch-and-add of 8 bytes: what stood in the source of the other, to the sink of the one.
+    Atomic,
 }
+
+/// What each atomic adds.
+const ADD: u64 = 0x0102_0304_0506_0708;
 
 /// What each of the two cards sends to the other one.
 #[derive(Clone, Copy, Debug)]
@@ -138,12 +144,18 @@ impl Load {
         self.kind != Kind::Send
     }
 
+    /// Something of the peer comes back.
+    const fn asks(&self) -> bool {
+        matches!(self.kind, Kind::Read | Kind::Atomic)
+    }
+
     /// Opcode of the elements.
     const fn opcode(&self) -> u8 {
         match self.kind {
             Kind::Send => OP_SEND,
             Kind::Write => OP_WRITE,
             Kind::Read => OP_READ,
+            Kind::Atomic => OP_FETCH_ADD,
         }
     }
 
@@ -360,6 +372,7 @@ impl Node {
         let len = self.load.data() as u64;
         let (va, rights) = match self.load.kind {
             Kind::Read => (self.source(0, 0), READ),
+            Kind::Atomic => (self.source(0, 0), ATOMIC),
             _ => (self.sink(0, 0), WRITE),
         };
         let len = len - (va % PAGE);
@@ -401,7 +414,7 @@ impl Node {
             (false, _) => 0,
         };
         let remote = u32::from(self.load.one_sided());
-        let reads = if self.load.kind == Kind::Read { MAX_READS } else { 0 };
+        let reads = if self.load.asks() { MAX_READS } else { 0 };
         let mode = send::Mode {
             reorder: model.reorder,
             window: model.window,
@@ -480,13 +493,14 @@ impl Node {
     fn put_send(&mut self, q: u32, n: u32) {
         let at = bus(self.places.send_queue(q) + n as usize * WQE_BYTES as usize);
         let (source, sink, len) = (self.source(q, n), self.sink(q, n), self.load.len as u32);
-        let va = if self.load.kind == Kind::Read { sink } else { source };
+        let va = if self.load.asks() { sink } else { source };
         let mut wqe = Wqe { opcode: OP_SEND, num_sge: 1, length: len, wr_id: n.into(), ..Wqe::default() };
         wqe.sge[0] = Sge { va, len, reserved: 0 };
         let wqe = match self.load.kind {
             Kind::Send => Some(wqe),
             Kind::Write => wqe.with_remote(sink, self.key),
             Kind::Read => wqe.with_source(source, self.key),
+            Kind::Atomic => wqe.with_fetch_add(source, self.key, ADD),
         };
         let wqe = wqe.expect("the element has room");
         let bytes: Vec<u8> = wqe.words().iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -596,7 +610,7 @@ impl Node {
         ensure!(event.is_none(), "for firmware: {event:x?}");
         ensure!(self.taken.iter().all(|&n| n == count), "{:?} messages of {count} have been compared", self.taken);
         for (q, n) in (0..self.load.qps).flat_map(|q| (0..count).map(move |n| (q, n))) {
-            let sender = if self.load.kind == Kind::Read { &*self } else { peer };
+            let sender = if self.load.asks() { &*self } else { peer };
             for (node, receives, opcode) in [(sender, false, self.load.opcode()), (&*self, true, OP_RECV)] {
                 if receives && self.load.one_sided() {
                     continue;
@@ -612,7 +626,14 @@ impl Node {
         {
             let (at, len) = (self.load.at(q, n), self.load.len);
             let got = self.board.memory.peek(bus(self.places.sink + self.load.to + at), len);
-            ensure!(got == self.expected[self.load.from + at..][..len], "WRITE or READ {n} of queue pair {q}");
+            let expected = &self.expected[self.load.from + at..][..len];
+            ensure!(got == expected, "WRITE, READ or atomic {n} of queue pair {q}");
+            if self.load.kind == Kind::Atomic {
+                let number = |bytes: &[u8]| u64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
+                let now = number(&self.board.memory.peek(bus(self.places.source + self.load.from + at), len));
+                let before = number(&peer.expected[self.load.from + at..]);
+                ensure!(now == before.wrapping_add(ADD), "what atomic {n} of queue pair {q} has left");
+            }
         }
         for node in [&*self, peer] {
             let violations = node.board.memory.violations();

@@ -2,7 +2,10 @@
 //! Two cards and the wire between them.
 
 use anyhow::Result;
-use berth_abi::wire::{BTH_READ_RESPONSE_ONLY, BTH_SEND_LAST_IMM, BTH_SEND_ONLY_IMM, BTH_UD_SEND_ONLY, BTH_WRITE_ONLY};
+use berth_abi::wire::{
+    BTH_ATOMIC_ACKNOWLEDGE, BTH_READ_RESPONSE_ONLY, BTH_SEND_LAST_IMM, BTH_SEND_ONLY_IMM, BTH_UD_SEND_ONLY,
+    BTH_WRITE_ONLY,
+};
 use berth_random::Rng;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -47,7 +50,9 @@ impl Sent {
         let immediate = if matches!(opcode, BTH_SEND_LAST_IMM | BTH_SEND_ONLY_IMM) { WORD } else { 0 };
         let reth = if opcode == BTH_WRITE_ONLY { RETH } else { 0 };
         // An answer has an AETH in the place of the placement header.
-        let data = opcode <= BTH_SEND_ONLY_IMM || reth > 0 || opcode == BTH_READ_RESPONSE_ONLY;
+        let data = opcode <= BTH_SEND_ONLY_IMM
+            || reth > 0
+            || matches!(opcode, BTH_READ_RESPONSE_ONLY | BTH_ATOMIC_ACKNOWLEDGE);
         let payload = if data { frame.len() - HEADERS - 2 * WORD - immediate - reth - pad } else { 0 };
         let psn = u32::from_be_bytes([0, frame[51], frame[52], frame[53]]);
         let (wire, list) = (frame.len() + FRAMING, opcode == BTH_UD_SEND_ONLY);
