@@ -68,8 +68,7 @@ fn connect_and_hear(env: &Env, context: &Context, conn: &mut Conn, service: u16,
 /// What the peer tells next.
 fn hear_remote(env: &Env, conn: &mut Conn, at: &Mem) -> Res<Remote> {
     ensure_eq!(conn.received(env)?.ok()?.byte_len, 12);
-    let word = |from: usize| at.bytes()[from..].iter().take(8).rev().fold(0, |n, b| n << 8 | u64::from(*b));
-    Ok(Remote { va: word(0), key: word(8) as u32 })
+    Ok(Remote { va: number(at, 0), key: number(at, 8) as u32 })
 }
 
 /// Writes `len` bytes of `source` from `from` on; answers the completion.
