@@ -115,7 +115,8 @@ impl Context {
         for entry in fs::read_dir(self.cache.join("built"))? {
             let folder = entry?.path();
             let Ok(checkout) = fs::read(folder.join(CHECKOUT)) else { continue };
-            if !Path::new(OsStr::from_bytes(&checkout)).exists() {
+            // Another process of that checkout may be writing the file anew: it is empty then.
+            if !checkout.is_empty() && !Path::new(OsStr::from_bytes(&checkout)).exists() {
                 fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
             }
         }
