@@ -768,7 +768,7 @@ fn decision_21_a_block_that_is_not_wanted_any_more_is_let_go_whatever_the_answer
         assert_eq!((s.poll(), s.idle()), (None, false));
         assert!(s.answer(tag, last));
         let release = Action::Release { tag, start: 0, len: 3000, usage: Usage::Brief };
-        assert_eq!(s.poll(), Some(release).filter(|_| last == Outcome::Held));
+        assert_eq!(s.poll(), (last == Outcome::Held).then_some(release));
         assert!(s.poll().is_none() && s.idle());
     }
 }

@@ -114,7 +114,7 @@ fn cr_11_reader_refuses_early_gap_overflow_and_bad_lists_and_skips_repeats() {
     for first in (1..).step_by(MAX_LIST as usize).take(2) {
         assert_eq!(r.list_begin(first, MAX_LIST).0, LIST_OK);
         (0..MAX_LIST).for_each(|_| assert!(r.list_push(1)));
-        assert_eq!(r.take(5), Some((1, first, 1)).filter(|_| first == 1).or(Some((1, 2, 1))));
+        assert_eq!(r.take(5), (first == 1).then_some((1, first, 1)).or(Some((1, 2, 1))));
     }
     assert_eq!(r.list_begin(1 + 2 * MAX_LIST, MAX_LIST).0, LIST_EARLY);
     assert!(r.count() <= CREDITS_PER_QP);
