@@ -24,9 +24,30 @@ const NARROW: [&str; 7] = ["attacks", "bad_input", "firmware_boot", "guided", "h
 /// Inputs that `rtl-guided` runs, where `BERTH_INPUTS` does not say another number.
 const GUIDED_INPUTS: &str = "500";
 
-/// What the benches are made of, and what says which of them run.
-const SOURCES: [&str; 6] =
-    ["ci/random", "ci/xtask/src/bench.rs", "ci/xtask/src/test/rtl.rs", "driver/abi", "firmware", "hw-rtl"];
+/// What all of them are made of, and what says which benches run.
+const SOURCES: [&str; 11] = [
+    "ci/random",
+    "ci/xtask/src/test/rtl.rs",
+    "driver/abi",
+    "firmware/protocol/Cargo.toml",
+    "firmware/protocol/src",
+    "hw-rtl/coverage.vlt",
+    "hw-rtl/host",
+    "hw-rtl/kept.rs",
+    "hw-rtl/rtl",
+    "hw-rtl/side_by_side.rs",
+    "hw-rtl/sources.sh",
+];
+
+/// What the benches of single modules have beside it.
+const OF_UNITS: [&str; 1] = ["hw-rtl/unit"];
+
+/// What whole cards have beside it: firmware, and their model.
+const OF_CARDS: [&str; 6] =
+    ["firmware/app", "firmware/rt", "firmware/soc", "firmware/timing", "hw-rtl/model", "hw-rtl/vendor.vlt"];
+
+/// What the measurements have beside whole cards.
+const OF_BENCH: [&str; 2] = ["ci/xtask/src/bench.rs", "hw-rtl/bench"];
 
 impl Tester {
     pub(super) fn rtl_lint(&self) -> Result<Counts> {
@@ -47,17 +68,17 @@ impl Tester {
         Ok(command)
     }
 
-    /// Runs a part's benches of the RTL `once`. Their result depends on no time, and on nothing else but the
-    /// soft core and the tools.
-    fn rtl_once(&self, part: &str, run: impl FnOnce() -> Result<Counts>) -> Result<Counts> {
+    /// Runs a part's benches of the RTL `once`: their result depends on no time, but on [`SOURCES`] and `more`, the soft core
+    /// and the tools.
+    fn rtl_once(&self, part: &str, more: &[&str], run: impl FnOnce() -> Result<Counts>) -> Result<Counts> {
         let (soft_core, tools) = (self.builder.soft_core()?, self.builder.sysroot.path("/"));
         let [soft_core, tools] = [soft_core, tools].map(|path| path.display().to_string());
         let mut rustc = self.builder.sysroot.command(self.repo(), &[], "rustc");
-        self.once(part, &[&soft_core, &tools], &mut rustc, &SOURCES, run)
+        self.once(part, &[&soft_core, &tools], &mut rustc, &[&SOURCES, more].concat(), run)
     }
 
     pub(super) fn rtl(&self) -> Result<Counts> {
-        self.rtl_once("rtl", || self.rtl_at_widths())
+        self.rtl_once("rtl", &OF_CARDS, || self.rtl_at_widths())
     }
 
     fn rtl_at_widths(&self) -> Result<Counts> {
@@ -123,7 +144,7 @@ impl Tester {
         if !self.arguments.long {
             command.env("BERTH_UNIT_WIDTHS", ENDS.join(","));
         }
-        self.rtl_once("rtl-units", || self.cargo_tests("benches of single modules", &mut command))
+        self.rtl_once("rtl-units", &OF_UNITS, || self.cargo_tests("benches of single modules", &mut command))
     }
 
     pub(super) fn bench(&self) -> Result<Counts> {
@@ -133,7 +154,8 @@ impl Tester {
             model: ["--bars", "--loss-seeds", "2"].map(str::to_owned).to_vec(),
             ..Default::default()
         };
-        self.rtl_once("bench", || self.check("bench", &mut bench::command(&self.builder, &arguments)?))
+        let sources = [&OF_CARDS[..], &OF_BENCH].concat();
+        self.rtl_once("bench", &sources, || self.check("bench", &mut bench::command(&self.builder, &arguments)?))
     }
 
     pub(super) fn rtl_seeds(&self) -> Result<Counts> {
