@@ -24,7 +24,7 @@ use crate::context::Context;
 use crate::initramfs::Initramfs;
 use crate::kernel::{Flavour, Kernel};
 use crate::progress::{self, Progress};
-use crate::steps::{Builder, GUEST_EXAMPLES, GUEST_PROGRAMS, Parts};
+use crate::steps::{Builder, GUEST_EXAMPLES, Parts, guest_programs};
 use crate::sysroot::Sysroot;
 
 /// How long QEMU waits for the card's answer to a register access. Simulation is slow, and an access that times out
@@ -449,7 +449,7 @@ fn write_initramfs(sysroot: &Sysroot, parts: &Parts, to: &Path) -> Result<()> {
         archive.file("lib/firmware/berth/berth-fw.elf", &firmware.elf)?;
     }
     if let Some(programs) = &parts.programs {
-        for (_, program) in GUEST_PROGRAMS {
+        for program in guest_programs(parts.kernel.flavour) {
             archive.file(&format!("bin/{program}"), &programs.join(program))?;
         }
         for example in GUEST_EXAMPLES {

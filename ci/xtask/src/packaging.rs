@@ -94,7 +94,7 @@ pub fn package(builder: &Builder, to: &Path) -> Result<()> {
     fs::create_dir(to).with_context(|| format!("creating {}", to.display()))?;
     copy(&builder.context.repo.join("driver"), &to.join("driver"))?;
     fs::copy(builder.firmware()?.image, to.join("berth-fw.bin"))?;
-    fs::copy(builder.guest_programs()?.join("berth"), to.join("berth"))?;
+    fs::copy(builder.guest_programs(Flavour::Stock)?.join("berth"), to.join("berth"))?;
     Ok(())
 }
 

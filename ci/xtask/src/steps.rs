@@ -16,8 +16,19 @@ use crate::needs::{self, Need};
 use crate::progress;
 use crate::sysroot::Sysroot;
 
-/// Programs that go into the guests.
-pub const GUEST_PROGRAMS: [(&str, &str); 2] = [("berth", "berth"), ("berth-guest-tests", "berth-guest-tests")];
+/// The user's program, in every guest.
+const GUEST_PROGRAM: &str = "berth";
+/// The guests' tests.
+const GUEST_TESTS: &str = "berth-guest-tests";
+
+/// Programs that go into guests with such a kernel. The tests are for kernels that look for mistakes.
+pub fn guest_programs(flavour: Flavour) -> &'static [&'static str] {
+    match flavour {
+        Flavour::Stock => &[GUEST_PROGRAM],
+        Flavour::Test | Flavour::Kcsan => &[GUEST_PROGRAM, GUEST_TESTS],
+    }
+}
+
 /// Examples of `libberth` that go into the guests, as `example-NAME`.
 pub const GUEST_EXAMPLES: [&str; 5] = ["send", "receive", "inline", "wait", "disk"];
 /// The target of the guests' programs. Named explicitly so that build scripts and procedural macros, which cannot
@@ -96,7 +107,8 @@ impl Builder {
                 Ok::<_, anyhow::Error>((kernel, driver))
             });
             let rest =
-                (|| Ok::<_, anyhow::Error>((self.firmware()?, self.simulator(false)?, self.guest_programs()?)))();
+                (|| Ok::<_, anyhow::Error>((self.firmware()?, self.simulator(false)?, self.guest_programs(flavour)?)))(
+                );
             let (kernel, driver) = kernel.join().unwrap_or_else(|panic| resume_unwind(panic))?;
             let (firmware, simulator, programs) = rest?;
             Ok(Parts {
@@ -289,14 +301,14 @@ impl Builder {
         Ok(self.context.built.join("target-sysroot/release/berth-bench"))
     }
 
-    /// Builds the statically linked programs for the guests; returns their folder.
+    /// Builds the statically linked programs for guests with such a kernel; returns their folder.
     ///
     /// # Errors
     /// When they do not build.
-    pub fn guest_programs(&self) -> Result<PathBuf> {
+    pub fn guest_programs(&self, flavour: Flavour) -> Result<PathBuf> {
         let mut arguments = vec!["build", "--release", "--target", GUEST_TARGET];
-        for (package, _) in GUEST_PROGRAMS {
-            arguments.extend(["--package", package]);
+        for program in guest_programs(flavour) {
+            arguments.extend(["--package", program]);
         }
         // The examples are named one by one: naming any target takes the packages' programs out unless `--bins` says so.
         arguments.extend(["--package", "libberth", "--bins"]);
@@ -305,7 +317,7 @@ impl Builder {
         }
         let mut command = self.cargo(&self.context.repo, "target-guest", &arguments)?;
         command.env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
-        self.cargo_step("berth and the guests' tests", None, "guest-programs", &mut command)?;
+        self.cargo_step("the guests' programs", None, "guest-programs", &mut command)?;
         Ok(self.context.built.join("target-guest").join(GUEST_TARGET).join("release"))
     }
 
