@@ -322,9 +322,11 @@ fn run_inner(builder: &Builder, parts: &Parts, options: &Options, run: &Run, pro
     }
 
     let mut said_keep = false;
+    let mut heard = Instant::now();
     loop {
         match events.recv_timeout(Duration::from_millis(300)) {
             Ok(Event::Line(role, stream, line)) => {
+                heard = Instant::now();
                 if let Some(guest) = guests.get_mut(&role) {
                     guest.line(stream, &line)?;
                 }
@@ -371,6 +373,10 @@ fn run_inner(builder: &Builder, parts: &Parts, options: &Options, run: &Run, pro
             }
         } else {
             stop_when_asked(start, options)?;
+            if heard.elapsed() > SILENCE {
+                let doing: Vec<String> = children.0.iter().map(|(name, child)| threads(name, child.id())).collect();
+                bail!("no guest has said anything for {} minutes\n{}", SILENCE.as_secs() / 60, doing.join("\n"));
+            }
         }
     }
     stop_simulator(run, options, &mut children);
@@ -380,6 +386,25 @@ fn run_inner(builder: &Builder, parts: &Parts, options: &Options, run: &Run, pro
         end.guests.insert(role, GuestEnd { code, reports: guest.reports(), output: guest.output });
     }
     Ok(end)
+}
+
+/// Longer than any guest's test is silent: whoever waits says so sooner.
+const SILENCE: Duration = Duration::from_secs(12 * 60);
+
+/// What the threads of a process and of its children do, as the kernel says: one line each, name, state and where it waits.
+fn threads(name: &str, pid: u32) -> String {
+    let mut text = format!("threads of {name}:");
+    let mut pids = vec![pid];
+    while let Some(pid) = pids.pop() {
+        for entry in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            let of = |file: &str| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+            let stat = of("stat");
+            let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap_or('?');
+            text += &format!("\n    {pid} {} {state} {} {}", of("comm").trim(), of("wchan"), of("syscall").trim());
+            pids.extend(of("children").split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
+    }
+    text
 }
 
 fn stop_when_asked(start: Instant, options: &Options) -> Result<()> {
