@@ -907,6 +907,26 @@ fn qp_7_a_peer_that_is_never_ready_fails_the_send() {
     assert_eq!(p.done, [Completion { tag: 1, len: 10, status: Status::NotReady }]);
 }
 
+/// The peer counts each of them as a message that has come.
+#[test]
+fn qp_7_each_request_of_a_read_is_a_message_of_its_own() {
+    let mut p = Pair::<24, 32>::foreign(1);
+    for _ in 0..3 {
+        p.receive(RECEIVE);
+    }
+    p.b.set_receives(Some(1));
+    let offset = p.bytes(3000, 9);
+    p.a.post(message(Op::Read, 9, offset, 3000, 0)).unwrap();
+    p.send(0, 10, 250);
+    settle(&mut p);
+    assert_eq!((p.done.len(), p.replies.last().unwrap().msn), (2, 3), "two requests and a SEND");
+    p.send(1, 10, 251);
+    p.send(2, 10, 252);
+    assert!(p.transmit() && !p.transmit(), "one, as the count says");
+    settle(&mut p);
+    assert_eq!(p.done.len(), 4);
+}
+
 #[test]
 fn qp_7_credit_counts_of_a_foreign_peer_hold_the_sender() {
     let mut p = Pair::<24, 32>::foreign(1);

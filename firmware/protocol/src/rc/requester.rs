@@ -288,7 +288,7 @@ pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     since_ack: u16,
     /// Bytes posted, cumulative.
     posted: u64,
-    /// Messages begun, 24 bits (SSN).
+    /// Messages begun, 24 bits (SSN); each request of a READ is one.
     begun: u32,
     /// Messages that may be begun if they use a receive (LSN). None: any.
     allowed: Option<u32>,
@@ -732,6 +732,8 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
                     return None;
                 }
             }
+        }
+        if entry.sent == 0 || entry.message.op == Op::Read {
             self.begun = self.begun.wrapping_add(1) & Self::MSN_MASK;
         }
         self.since_ack += 1;
