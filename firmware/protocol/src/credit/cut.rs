@@ -125,6 +125,20 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Credits for Taker<RO
     }
 }
 
+/// A peer without credit lists: the requester sees to it that there is a receive, whatever its size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Unlisted;
+
+impl Credits for Unlisted {
+    fn next_size(&self) -> Option<u32> {
+        Some(u32::MAX)
+    }
+
+    fn use_next(&mut self, remaining: u32) -> Option<(u32, u32)> {
+        Some((remaining, 0))
+    }
+}
+
 /// Sends in, pieces out: the same for both implementations.
 pub trait Cut {
     /// Posts a send.
