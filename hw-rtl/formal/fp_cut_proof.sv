@@ -2,8 +2,8 @@
 // Credits are conserved at the sender (berth_fp_cut: the reader), for any QP, from its start on: credits that came = used +
 // given up + unused.
 // * A size that is stored is a new credit; it overwrites that of no unused one, and unused are at most 128.
-// * A piece with data uses one, but for a READ, and a WRITE without immediate, and there is one; numbers of credits used are contiguous,
-//   none is left out or used twice.
+// * A piece with data uses one, but for a READ, and a WRITE without immediate, and all to a peer without lists, and there is
+//   one; numbers of credits used are contiguous, none is left out or used twice.
 // * Of those that are to be given up, as many are as are unused.
 // * The number of unused credits that others are told of is right.
 //
@@ -58,7 +58,8 @@ module fp_cut_proof #(
     (* hierconn *) wire [6:0]    \dut.left_q ;
     (* hierconn *) wire [QW-1:0] \dut.fill_q ;
     (* hierconn *) wire [6:0]    \dut.skip_q ;
-    (* hierconn *) wire \dut.row_we , \dut.size_we , \dut.list_q , \dut.give_q_ , \dut.late_q , \dut.one , \dut.e_imm ;
+    (* hierconn *) wire \dut.row_we , \dut.size_we , \dut.list_q , \dut.give_q_ , \dut.late_q ;
+    (* hierconn *) wire \dut.one , \dut.remote , \dut.foreign , \dut.e_imm ;
 
     (* anyconst *) logic [QW-1:0] the_q;
     wire here = \dut.q_q == the_q;
@@ -76,7 +77,8 @@ module fp_cut_proof #(
     // ---- credits, as they are seen from outside ----------------------------------------------------
     wire starts = init_ack && here;
     wire comes  = \dut.size_we && \dut.fill_q == the_q;
-    wire uses   = piece_we && piece_q == the_q && piece_data.kind == berth_card_pkg::PIECE_DATA && (!\dut.one || \dut.e_imm );
+    wire uses   = piece_we && piece_q == the_q && piece_data.kind == berth_card_pkg::PIECE_DATA && !\dut.foreign
+               && (!\dut.remote || \dut.e_imm );
     wire gives  = give_ready && here;
     logic        on_q;
     logic [7:0]  unused_q;

@@ -6,9 +6,9 @@ module fp_window_proof (
     input logic clk,
     input logic rst_in,
     input logic cfg_we, init_any, init_valid, posted_we, piece_we, cut_we, block_we, state_we, held_set, fixed_we, covered_we,
-        acked_we, wake_we, small_valid, big_valid, sent_again_ready, pkt_ready, part_ready,
+        acked_we, lsn_we, wake_we, small_valid, big_valid, sent_again_ready, pkt_ready, part_ready,
     input logic [1:0] cfg_q, init_q, posted_q, piece_q, cut_q, block_q, state_q, fixed_place, covered_q, acked_q,
-        wake_q,
+        lsn_q, wake_q,
     input berth_card_pkg::row_write_t cfg,
     input logic [5:0] block_idx, state_idx,
     input logic [31:0] posted_bytes,
@@ -20,6 +20,7 @@ module fp_window_proof (
     input berth_card_pkg::fixed_t fixed_data,
     input berth_card_pkg::covered_t covered_data,
     input berth_card_pkg::acked_t acked_data,
+    input berth_card_pkg::lsn_t lsn_data,
     input logic [3:0] still,
     input logic [6:0] small_tag, big_tag
 );
@@ -36,7 +37,8 @@ module fp_window_proof (
         .state_we(state_we), .state_q(state_q), .state_idx(state_idx), .state_data(state_data),
         .held_set(held_set), .fixed_we(fixed_we), .fixed_place(fixed_place), .fixed_data(fixed_data),
         .covered_we(covered_we), .covered_q(covered_q), .covered_data(covered_data),
-        .acked_we(acked_we), .acked_q(acked_q), .acked_data(acked_data), .still(still), .wake_we(wake_we), .wake_q(wake_q),
+        .acked_we(acked_we), .acked_q(acked_q), .acked_data(acked_data), .lsn_we(lsn_we), .lsn_q(lsn_q), .lsn_data(lsn_data),
+        .still(still), .wake_we(wake_we), .wake_q(wake_q),
         .small_valid(small_valid), .small_tag(small_tag), .big_valid(big_valid), .big_tag(big_tag),
         .sent_again_ready(sent_again_ready), .pkt_ready(pkt_ready), .part_ready(part_ready));
 

@@ -300,7 +300,8 @@ mutant berth_fp_arrival.sv 's/same_q  <= .*/same_q <= 0;/'
 proof fp_cut fp_cut_proof silent=berth_fp_cut.sv induction=6 frames=12 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_cut_proof.sv ../formal/queue_free.sv berth_fp_cut.sv
 mutant berth_fp_cut.sv 's/ \&\& ((credit \&\& (message || size != 32.d0)) || alone);/;/'
-mutant berth_fp_cut.sv 's/needs  = !one || e_imm;/needs = !one;/'
+mutant berth_fp_cut.sv 's/needs  = .*;/needs  = !one;/'
+mutant berth_fp_cut.sv 's/needs  = .*;/needs  = !remote || e_imm;/'
 mutant berth_fp_cut.sv 's/next_in != next_out \&\& !late_q;/next_in != next_out;/'
 mutant berth_fp_cut.sv 's/kept     = .*/kept     = next_in - give_n;/'
 proof fp_builder fp_builder_proof silent=berth_fp_builder.sv induction=3 frames=14 \

@@ -342,7 +342,7 @@ package berth_card_pkg;
     // An acknowledgement that came, or is to be sent.
     typedef struct packed {
         logic [23:0]  psn;
-        logic [23:0]  msn;       // only of one that is to be sent
+        logic [23:0]  msn;
         logic [7:0]   syndrome;
         logic         has_sack;
         logic [127:0] sack;      // bit i: the packet i + 1 behind `psn` has come
@@ -730,6 +730,7 @@ package berth_card_pkg;
         logic        inlined;
         logic        push;
         logic        ends;              // it is the last of its element
+        logic        receives;          // it uses a receive of the peer
         logic [5:0]  place;             // in its element, if it is inline
         logic [15:0] elem;
         logic [7:0]  credit;            // low byte of its number; 0 of a WRITE or READ
@@ -844,6 +845,12 @@ package berth_card_pkg;
         logic [5:0] idx;                // upper bit: of a lost packet
         logic [7:0] state;              // BLOCK_*
     } mark_t;
+
+    // Messages that a peer without credit lists lets begin, if they use a receive.
+    typedef struct packed {
+        logic        bounded;           // else any
+        logic [23:0] messages;          // of the connection so far
+    } lsn_t;
 
     // A lost packet is to be prepared; it leaves again. Or one leaves for the first time that waits for an answer of its own.
     typedef struct packed {

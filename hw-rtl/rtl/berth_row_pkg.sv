@@ -17,7 +17,8 @@ package berth_row_pkg;
     } send_queue_t;
     localparam logic [5:0] SEND_QUEUE               = 6'h12; // The send queue
     typedef struct packed {
-        logic [3:0] zero_31_28;
+        logic [2:0] zero_31_29;
+        logic [0:0] foreign; // The peer knows no credit lists: its credit counts hold what needs a receive
         logic [7:0] reads; // RDMA READ requests that wait for answers at most, as the peer takes them; 0: such an element is malformed
         logic [3:0] reorder; // Packets that may come out of order before one that is missing counts as lost
         logic [7:0] window; // Packets under way at most, up to 128

@@ -9,7 +9,7 @@ use berth_abi::cpu::{LIST_BAD, LIST_EARLY, LIST_OVERFLOW};
 use berth_protocol::credit::cut::Mode;
 use berth_random::{Rng, mix, seed};
 use berth_rtl_unit::Module;
-use cut::{AHEAD, Bind, Counts, Elem, Kind, Rig};
+use cut::{AHEAD, Bind, Counts, Elem, Kind, Peer, Rig};
 
 /// QPs of the module.
 const QPS: u32 = 64;
@@ -635,10 +635,18 @@ fn a_piece_takes_three_clocks_and_a_look_for_nothing_two() {
 #[test]
 fn qp_3_a_write_waits_for_those_that_it_overlaps() {
     for width in widths() {
-        for (selective, before) in [(true, 1), (true, 2), (true, 5), (true, 12), (false, 3)] {
+        for (peer, before) in [
+            (Peer::Berth, 1),
+            (Peer::Berth, 2),
+            (Peer::Berth, 5),
+            (Peer::Berth, 12),
+            (Peer::GoBackN, 3),
+            (Peer::Foreign, 3),
+        ] {
+            let selective = peer == Peer::Berth;
             for over in 0..before {
                 let mut rig = Rig::new(width, 1);
-                rig.start_with(5, Mode::Message, selective);
+                rig.start_with(5, Mode::Message, peer);
                 rig.rest();
                 // They begin anywhere in the rows that are looked at.
                 let skip = over % 4;
@@ -657,13 +665,13 @@ fn qp_3_a_write_waits_for_those_that_it_overlaps() {
                 rig.post(5, Elem::write(va(over) + 98, if over == 0 { 1 } else { 2 }));
                 rig.rest();
                 let all = skip + before + 2;
-                assert_eq!(rig.pieces.len(), all - usize::from(selective), "{selective} {before} {over}");
+                assert_eq!(rig.pieces.len(), all - usize::from(selective), "{peer:?} {before} {over}");
                 rig.complete(5, skip + over);
                 rig.rest();
-                assert_eq!(rig.pieces.len(), all - usize::from(selective), "{selective} {before} {over}");
+                assert_eq!(rig.pieces.len(), all - usize::from(selective), "{peer:?} {before} {over}");
                 rig.complete(5, skip + over + 1);
                 rig.rest();
-                assert_eq!(rig.pieces.len(), all, "{selective} {before} {over}");
+                assert_eq!(rig.pieces.len(), all, "{peer:?} {before} {over}");
             }
         }
         let mut rig = Rig::new(width, 1);
@@ -675,6 +683,24 @@ fn qp_3_a_write_waits_for_those_that_it_overlaps() {
         rig.list(5, 0, &[3, 8]);
         rig.rest();
         assert_eq!((pieces(&rig), rig.qps[&5].unused()), (vec![(Kind::Data, 50), (Kind::Data, 50)], 1));
+    }
+}
+
+/// Each element is one piece at once, and credits that come all the same stay unused.
+#[test]
+fn qp_7_a_peer_without_lists_is_sent_messages_whole() {
+    for width in widths() {
+        let mut rig = Rig::new(width, 1);
+        rig.start_with(5, Mode::Message, Peer::Foreign);
+        let elems =
+            [Elem::of(70_000), Elem { imm: true, ..Elem::write(0, 50) }, Elem::of(0), Elem::write(0, 9), Elem::read(3)];
+        elems.iter().for_each(|elem| rig.post(5, *elem));
+        rig.rest();
+        assert_eq!(pieces(&rig), elems.map(|elem| (Kind::Data, elem.len)));
+        rig.list(5, 0, &[3, 8]);
+        rig.post(5, Elem { imm: true, ..Elem::of(4) });
+        rig.rest();
+        assert_eq!((pieces(&rig).last(), rig.qps[&5].unused()), (Some(&(Kind::Data, 4)), 2));
     }
 }
 
@@ -769,8 +795,10 @@ fn whatever_comes(width: u32, draw: &mut Rng) {
     qs.truncate(draw.between(1, 4) as usize);
     rig.bind_time = 1 << draw.below(11);
     let mode = |message| if message { Mode::Message } else { Mode::Stream };
-    let selective = draw.chance(0.8);
-    qs.iter().for_each(|&(q, message)| rig.start_with(q, mode(message), selective));
+    let others = if draw.chance(0.8) { Peer::Berth } else { Peer::GoBackN };
+    let foreign = draw.chance(0.3);
+    let peer = |q: u32| if foreign && q == 5 { Peer::Foreign } else { others };
+    qs.iter().for_each(|&(q, message)| rig.start_with(q, mode(message), peer(q)));
     for _ in 0..3000 {
         let (q, message) = qs[draw.below(qs.len() as u64) as usize];
         match draw.below(40) {
@@ -821,7 +849,7 @@ fn whatever_comes(width: u32, draw: &mut Rng) {
                 let n = if draw.chance(0.2) { draw.below(1 << 24) } else { draw.below(20) };
                 rig.give_up(q, n as u32);
             }
-            14 if draw.chance(0.03) => rig.start_with(q, mode(message), selective),
+            14 if draw.chance(0.03) => rig.start_with(q, mode(message), peer(q)),
             _ => (),
         }
         rig.step();

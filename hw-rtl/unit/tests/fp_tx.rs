@@ -165,6 +165,12 @@ fn qp_4_a_key_to_invalidate_goes_with_the_last_packet_of_a_message() {
     goes_with_the_last_packet(|element, word| Element { invalidate: Some(word), ..element });
 }
 
+/// Each kind of peer in message mode: with and without selective repeat, and one that knows no credit lists.
+fn peers() -> [Settings; 3] {
+    let berth = || Settings { message: true, timeout: 300, ..Settings::default() };
+    [berth(), Settings { selective: false, ..berth() }, Settings { timeout: 300, ..Settings::foreign() }]
+}
+
 /// In front of every other message `with` puts something.
 fn goes_with_the_last_packet(with: impl Fn(Element, u32) -> Element) {
     let list = |n: u64| (0..n).map(|i| (0x5_0000 + 0x1000 * i, 700)).collect::<Vec<_>>();
@@ -181,10 +187,13 @@ fn goes_with_the_last_packet(with: impl Fn(Element, u32) -> Element) {
     ];
     for width in widths() {
         for doorbell in [false, true] {
-            for selective in [false, true] {
+            for settings in peers() {
                 let mut bench = Bench::new(width, Setup { loss: 0.2, ..Setup::default() }, 7);
-                bench.connect(5, Settings { message: true, selective, timeout: 300, ..Settings::default() });
-                bench.credits(5, &[8192; 18]);
+                let foreign = settings.foreign;
+                bench.connect(5, settings);
+                if !foreign {
+                    bench.credits(5, &[8192; 18]);
+                }
                 for (element, n) in kinds.iter().zip(0..) {
                     let element = with(element.clone(), 0x8000_0001 + n);
                     bench.post(5, &[element], doorbell);
@@ -215,10 +224,13 @@ fn qp_3_a_write_says_where_it_goes() {
         Element { sges: list(6), ..Element::default() },
     ];
     for width in widths() {
-        for (doorbell, selective) in [(false, false), (false, true), (true, false), (true, true)] {
+        for (doorbell, settings) in [false, true].into_iter().flat_map(|bell| peers().map(|peer| (bell, peer))) {
             let mut bench = Bench::new(width, Setup { loss: 0.2, ..Setup::default() }, 7);
-            bench.connect(5, Settings { message: true, selective, timeout: 300, ..Settings::default() });
-            bench.credits(5, &[1, 0, 5, 9, 1, 1, 1, 1, 1]);
+            let foreign = settings.foreign;
+            bench.connect(5, settings);
+            if !foreign {
+                bench.credits(5, &[1, 0, 5, 9, 1, 1, 1, 1, 1]);
+            }
             for (element, n) in kinds.iter().zip(1..) {
                 for immediate in [None, Some(0x8000_0001 + n)] {
                     let remote = Some((u64::MAX - 0x10_0000 * u64::from(n), 0xabcd_ef00 ^ n));
@@ -250,6 +262,72 @@ fn qp_3_a_write_waits_until_those_that_it_overlaps_are_acknowledged() {
         assert_eq!((sent(&mut bench), bench.statuses(5).len()), (3, 1));
         bench.answer(5, 2, 0x1f, None);
         assert_eq!((sent(&mut bench), bench.statuses(5).len()), (5, 2));
+    }
+}
+
+/// The last acknowledgement in the window says how many messages may begin, whether they are more or fewer than before; one
+/// may when nothing is on its way. What comes before the first count, or behind one that is not given, is held by the window.
+#[test]
+fn qp_7_credit_counts_of_a_foreign_peer_hold_sends() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 9);
+        bench.connect(7, Settings { window: 4, first_psn: 0xff_fffe, ..Settings::foreign() });
+        bench.silent(7);
+        bench.post(7, &row_of(16, 100), false);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench).len(), 4, "no count is known");
+        // The packet that is acknowledged, the code of the count, messages that have come; packets that have been sent then.
+        for (n, code, msn, sent) in [
+            (0, 1, 1, 4),
+            (1, 31, 2, 6),
+            (3, 2, 4, 6),
+            (3, 4, 4, 8),
+            (5, 0, 6, 8),
+            // It is behind the window.
+            (2, 31, 3, 8),
+            (7, 0, 8, 9),
+            (8, 1, 9, 10),
+            (9, 2, 10, 12),
+            (11, 0, 12, 13),
+            (12, 0, 0xff_fffc, 14),
+            (13, 7, 14, 16),
+        ] {
+            let psn = (n as u32).wrapping_sub(2) & 0xff_ffff;
+            bench.answer_counted(7, psn, code, msn, None);
+            quiet(&mut bench);
+            assert_eq!(psns(&bench).len(), sent, "after packet {n}");
+        }
+        bench.answer_counted(7, 13, 0, 16, None);
+        bench.finish(3_000);
+        assert_eq!(bench.statuses(7), [WC_OK; 16]);
+    }
+}
+
+/// Only what uses a receive is held, when it begins; all messages count.
+#[test]
+fn qp_7_credit_counts_of_a_foreign_peer_are_of_messages() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 9);
+        bench.connect(7, Settings { log2_mtu: 8, ..Settings::foreign() });
+        bench.silent(7);
+        let write = |immediate| Element { remote: Some((0x1000, 7)), immediate, ..Element::plain(0x1000, 600) };
+        let send = || Element::plain(0x1000, 600);
+        bench.post(7, &[send()], false);
+        quiet(&mut bench);
+        bench.answer_counted(7, 2, 3, 1, None);
+        quiet(&mut bench);
+        // Three messages may begin that use receives.
+        bench.post(7, &[send(), write(None), write(Some(1)), write(None), send(), write(None)], false);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench).len(), 3 + 3 * 4, "a WRITE goes on, a SEND does not");
+        bench.answer_counted(7, 5, 3, 2, None);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench).len(), 3 + 3 * 4);
+        bench.answer_counted(7, 5, 4, 2, None);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench).len(), 3 + 3 * 6);
+        bench.answer_counted(7, 20, 4, 7, None);
+        bench.finish(3_000);
     }
 }
 

@@ -75,6 +75,8 @@ pub mod send {
         }
         /// How the QP sends.
         Mode {
+            /// The peer knows no credit lists: its credit counts hold what needs a receive. Message mode and go-back-N only.
+            foreign: 28 28,
             /// RDMA READ requests that wait for answers at most, as the peer takes them; 0: such an element is malformed.
             reads: 27 20,
             /// Packets that may come out of order before one that is missing counts as lost.

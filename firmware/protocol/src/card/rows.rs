@@ -99,6 +99,7 @@ impl Qp {
         self.fast_template(sh, hw);
         let window = (self.fast.window as u32).min(FAST_WINDOW);
         let mode = send::Mode {
+            foreign: 0,
             reads: self.reads as u32,
             remote: self.message as u32,
             reorder: REORDER,

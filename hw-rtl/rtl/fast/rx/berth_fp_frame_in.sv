@@ -241,7 +241,7 @@ module berth_fp_frame_in #(
   assign ack_valid    = v1_q && is_ack;
   assign ack_q        = q_q;
   assign ack.psn      = {b8(h_q, 51), b16(h_q, 52)};
-  assign ack.msn      = '0;
+  assign ack.msn      = {b8(h_q, AT_EXT + 1), b16(h_q, AT_EXT + 2)};
   assign ack.syndrome = b8(h_q, AT_EXT);
   assign ack.has_sack = body != '0;
   assign ack.sack     = {b32(h_q, AT_EXT + 4), b32(h_q, AT_EXT + 8), b32(h_q, AT_EXT + 12), b32(h_q, AT_EXT + 16)};

@@ -11,6 +11,9 @@
 // of the last acknowledgement or answer (`heard`), whether the answers have come or not. Which packets wait for answers is told
 // by SEND, before an acknowledgement of them can come. If the oldest packet is one, all of them go again in place of a probe.
 //
+// A peer without credit lists says with each acknowledgement how many messages may begin that use a receive: its count of
+// messages and that of its receives together. The last one holds, whether it is more or less.
+//
 // The effect of an acknowledgement on packets that were sent once is decided for all of them at once; resent packets
 // are looked at one by one, at most LOOKS of them in one operation. The rest is work of the QP that goes on behind
 // acknowledgements of others (`from`: places below it are looked at). So a peer can cause many such looks, but delays
@@ -115,6 +118,10 @@ module berth_fp_ack #(
     output logic [$clog2(QPS)-1:0]       acked_q,
     output berth_card_pkg::acked_t       acked_data,
 
+    output logic                         lsn_we,
+    output logic [$clog2(QPS)-1:0]       lsn_q,
+    output berth_card_pkg::lsn_t         lsn_data,
+
     output logic                         ack_fault_valid,
     output logic [$clog2(QPS)-1:0]       ack_fault_q,
     output logic [1:0]                   ack_fault_kind,  // ACK_*
@@ -188,7 +195,7 @@ module berth_fp_ack #(
     logic [3:0]        m_probes;
     logic [PLACES-1:0] m_busy;
     logic [LR-1:0]     m_place;
-    logic              m_halt, m_armed, m_told, selective;
+    logic              m_halt, m_armed, m_told, selective, foreign;
     logic              m_hunting, m_anew, m_idle, m_idled;
     logic [WB-1:0]     m_from;
     logic [31:0]       m_stamp, timeout;
@@ -210,8 +217,9 @@ module berth_fp_ack #(
         .wdata(cut_pieces), .re(idle), .raddr(q), .rdata(cut));
     berth_row_pkg::send_mode_t cfg_mode;
     assign cfg_mode = cfg.data;
-    berth_fp_mem #(.WIDTH(5), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
-        .wdata({cfg_mode.reorder, cfg_mode.selective}), .re(idle), .raddr(q), .rdata({reorder, selective}));
+    berth_fp_mem #(.WIDTH(6), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
+        .wdata({cfg_mode.reorder, cfg_mode.selective, cfg_mode.foreign}), .re(idle), .raddr(q),
+        .rdata({reorder, selective, foreign}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_timeout (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_TIMEOUT), .waddr(cfg_q),
         .wdata(cfg.data), .re(idle), .raddr(q), .rdata(timeout));
     berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_PSN), .waddr(cfg_q),
@@ -308,6 +316,18 @@ module berth_fp_ack #(
         news = ((told_bits & ~answers_q) | (told == NOTHING || kind_q != TOOK ? '0 : one)) & sent_out & ~done_q;
     end
 
+    // The count of receives: the upper bits are its exponent, the lowest one is half a step more (IBTA 9.7.7.2.1).
+    logic [23:0]  msn_q, messages_q;
+    logic         counts, counted_q;     // the acknowledgement has a count of its own, which is not stored yet
+    function automatic logic [23:0] receives(input logic [4:0] code);
+        receives = code[4:2] == 3'd0 ? {22'd0, code[1:0]} : code[0] ? 24'd3 << (code[4:1] - 4'd1) : 24'd1 << code[4:1];
+    endfunction
+    assign counts     = op_q == APPLY && kind_q == ACK && foreign && is_ack && reached;
+    assign lsn_we   = store && (counted_q || kind_q == INIT);
+    assign lsn_q    = q_q;
+    assign lsn_data.bounded  = counted_q && syndrome_q[4:0] != 5'd31;
+    assign lsn_data.messages = messages_q;
+
     // What has been answered is known up to there.
     logic [7:0]   heard;
     logic         hears;
@@ -346,7 +366,7 @@ module berth_fp_ack #(
     assign nothing_new = pieces == cut;
     logic         idle_ack;              // the acknowledgement changes nothing
     assign idle_ack = (bad || flight == 24'd0 || (!has_sack && (old || upto == 24'd0))) && !(in_window && (is_nak || is_rnr))
-                      && !(is_ack && selective && nothing_new && !idled_q);
+                      && !(is_ack && selective && nothing_new && !idled_q) && !counts;
     // Places that may be overtaken: there, packets that were sent once are.
     assign sure    = (ones(1'b0, sure_q) & ~answers_q) | (ones(1'b0, sure_heard_q) & answers_q);
     logic [WB-1:0] first_at, first_at_q, at; // places in the window: the lowest of the bits looked at; of a packet
@@ -501,6 +521,8 @@ module berth_fp_ack #(
                 q_q    <= q;
                 lose_q <= 1'b0;
                 hunt_q <= 1'b0;
+                counted_q <= 1'b0;
+                msn_q  <= ack.msn;
                 psn_q  <= pick_again ? again_data.psn : pick_fail ? fail_psn : pick_came ? came_psn : pick_took ? took_psn : ack.psn;
                 again_next_q <= again_data.next;
                 freed_q      <= place_idx;
@@ -519,6 +541,7 @@ module berth_fp_ack #(
                     op_q <= ROWS;
             end
             ROWS: begin
+                messages_q <= msn_q + receives(syndrome_q[4:0]);
                 una_q      <= m_una;
                 heard_q    <= m_heard;
                 reads_q    <= m_reads;
@@ -570,6 +593,7 @@ module berth_fp_ack #(
             APPLY: begin
                 op_q <= GIVE;
                 if (hears) heard_q <= heard;
+                counted_q <= counts;
                 // That the newest packet has arrived was known already: how long ago is not.
                 if (done_q[timed_place_q]) timed_q <= 1'b0;
                 case (kind_q)

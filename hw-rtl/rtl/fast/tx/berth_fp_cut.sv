@@ -3,6 +3,8 @@
 // one per credit (CR-15; message mode CR-17, decision 9; zero length decision 10). A WRITE is one piece, and takes a credit
 // only with an immediate, as that uses a receive. A READ or atomic is one piece, and takes none.
 //
+// A peer without credit lists gives no credits: each element is one piece, and SEND waits for the peer to have a receive.
+//
 // Up to 2^LP pieces are cut ahead of the packets. They are the *cover* (PC-2): the block engine asks for
 // memory of pieces only. One list, or one piece of one QP, is one operation of three cycles; a list's sizes are stored beside
 // the operations that follow, and its first credits are used while the last ones come.
@@ -113,7 +115,7 @@ module berth_fp_cut #(
     logic          delaying, answers;    // a DELAY is begun; a READ may be open ...
     logic [15:0]   answers_upto;         // ... and this element is behind the last one
     logic [15:0]   complete;
-    logic          message, selective;
+    logic          message, selective, foreign;
     logic          read, row_we;
     logic [QW-1:0] addr, q_q;
     logic [RW-1:0] row_new;
@@ -141,8 +143,8 @@ module berth_fp_cut #(
         .wdata(sent_data.pieces), .re(read), .raddr(addr), .rdata(sent));
     berth_row_pkg::send_mode_t cfg_mode;
     assign cfg_mode = cfg.data;
-    berth_fp_mem #(.WIDTH(2), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
-        .wdata({cfg_mode.message, cfg_mode.selective}), .re(read), .raddr(addr), .rdata({message, selective}));
+    berth_fp_mem #(.WIDTH(3), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
+        .wdata({cfg_mode.message, cfg_mode.selective, cfg_mode.foreign}), .re(read), .raddr(addr), .rdata({message, selective, foreign}));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_complete (.clk(clk), .we(done_we), .waddr(done_q),
         .wdata(done_elems), .re(read), .raddr(addr), .rdata(complete));
 
@@ -214,9 +216,11 @@ module berth_fp_cut #(
     logic [15:0] open_for;               // elements that the last READ is ahead of what is complete
     logic needs;                         // it takes a credit
     logic one;                           // it is one piece, whatever the credit's size
-    assign one    = e_write || e_read;
+    logic remote;                        // it goes to memory of the peer that is named, or asks for it
+    assign remote = e_write || e_read;
+    assign one    = remote || foreign;
     assign open_for = answers_upto - complete;
-    assign needs  = !one || e_imm;
+    assign needs  = !one || (e_imm && !foreign);
     assign have   = mid || elem != parsed;
     assign room   = pieces - covered < 8'(1 << LP) && pieces - sent < 8'(1 << LP);
     // The size of the next credit is not there yet. It is not read either while it is written.
@@ -304,10 +308,11 @@ module berth_fp_cut #(
     assign piece_data.kind    = kind;
     assign piece_data.read    = e_read;
     assign piece_data.atomic  = e_atomic;
-    assign piece_data.remote  = one;
+    assign piece_data.remote  = remote;
     assign piece_data.inlined = e_inline;
     assign piece_data.push    = e_push;
     assign piece_data.ends    = ends;
+    assign piece_data.receives = !remote || e_imm;
     assign piece_data.place   = mid ? place : 6'd0;
     assign piece_data.elem    = elem;
     assign piece_data.credit  = one ? 8'd0 : next_out[7:0];

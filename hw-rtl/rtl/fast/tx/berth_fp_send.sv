@@ -14,6 +14,9 @@
 // than the peer takes. It takes no data along, and its blocks stay where they are, so one that is lost needs none: what the
 // answering engine needs of it is written to a log there.
 //
+// A message that uses a receive of a peer without credit lists begins when the peer's count allows it (rc::Requester): while
+// fewer messages have begun than it says, or when nothing else is on its way, because the answer brings a new count.
+//
 // A lost packet that was acknowledged while its memory was on its way does not go: the element may be complete, its
 // memory another's or gone, its place in the log a later packet's. When the host has answered for all its blocks, a
 // frame that is not sent (`pkt_over`) gives back those that it got.
@@ -69,6 +72,10 @@ module berth_fp_send #(
     input  logic                         acked_we,
     input  logic [$clog2(QPS)-1:0]       acked_q,
     input  berth_card_pkg::acked_t       acked_data,
+
+    input  logic                         lsn_we,
+    input  logic [$clog2(QPS)-1:0]       lsn_q,
+    input  berth_card_pkg::lsn_t         lsn_data,
 
     input  logic [QPS-1:0]               still,
     input  logic                         wake_we,
@@ -128,7 +135,7 @@ module berth_fp_send #(
     output logic                         ev_again
 );
     localparam int unsigned QW = $clog2(QPS);
-    localparam int unsigned RW = 24 + 8 + 1 + 32 + 24 + LB + 1 + 21 + LR + 1 + 8 + 8 + 16 + 2;
+    localparam int unsigned RW = 24 + 24 + 8 + 1 + 32 + 24 + LB + 1 + 21 + LR + 1 + 8 + 8 + 16 + 2;
     localparam int unsigned LW = 1 + 4 + 1 + LE + 6 + 32 + 32 + 13;
 
     typedef enum logic [2:0] {IDLE, ROWS, LOOK, FIX, LOGGED, WALK, COMMIT, BACK} op_t;
@@ -138,7 +145,8 @@ module berth_fp_send #(
     logic [QW-1:0] work_q;
 
     // ---- rows ------------------------------------------------------------------------
-    logic [23:0]   next, index, una;
+    logic [23:0]   next, index, una, begun;         // begun: messages, a request of a READ being one
+    berth_card_pkg::lsn_t lsn;
     logic [7:0]    pieces, since, cut, window;
     logic [7:0]    reads, answered, most_reads;      // packets of READs that were sent; of them those before `una`; that may wait
     logic          mid, waits, hold, halt, selective, message;    // waits: a lost packet has not left again, or is on its way out
@@ -154,19 +162,22 @@ module berth_fp_send #(
     logic [RW-1:0] row_new;
     logic [23:0]   psn_cfg;
 
-    berth_fp_ready #(.QPS(QPS), .SETS(5)) work (.clk(clk), .rst(rst),
-        .set({more, cut_we, held_set, acked_we, wake_we}), .set_q({q_q, cut_q, state_q, acked_q, wake_q}),
+    berth_fp_ready #(.QPS(QPS), .SETS(6)) work (.clk(clk), .rst(rst),
+        .set({more, cut_we, held_set, acked_we, lsn_we, wake_we}), .set_q({q_q, cut_q, state_q, acked_q, lsn_q, wake_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     logic [QW-1:0] addr;
     assign addr = init_valid ? init_q : work_q;
     berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
-        .re(read), .raddr(addr), .rdata({next, pieces, mid, left, index, blk, blk_off, lost, reads, since, elems, gone, stop}));
+        .re(read), .raddr(addr),
+        .rdata({next, pieces, begun, mid, left, index, blk, blk_off, lost, reads, since, elems, gone, stop}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q), .wdata(cut_pieces),
         .re(read), .raddr(addr), .rdata(cut));
     berth_fp_mem #(.WIDTH(LB+LR+2), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
         .wdata({covered_data.blocks, covered_data.lost}), .re(read), .raddr(addr), .rdata({blocks, losts}));
     berth_fp_mem #(.WIDTH($bits(acked_data)), .DEPTH(QPS)) m_acked (.clk(clk), .we(acked_we), .waddr(acked_q),
         .wdata(acked_data), .re(read), .raddr(addr), .rdata({una, waits, halt, answered}));
+    berth_fp_mem #(.WIDTH($bits(lsn_data)), .DEPTH(QPS)) m_lsn (.clk(clk), .we(lsn_we), .waddr(lsn_q),
+        .wdata(lsn_data), .re(read), .raddr(addr), .rdata(lsn));
     berth_row_pkg::send_mode_t cfg_mode;
     assign cfg_mode = cfg.data;
     berth_fp_mem #(.WIDTH(22), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
@@ -231,7 +242,11 @@ module berth_fp_send #(
     logic [31:0]   rest;
     logic [12:0]   mtu, len;
     logic [23:0]   flight, room;
-    logic          fresh, real_piece, windowed, half, may_ask;
+    logic          fresh, real_piece, windowed, half, may_ask, may_begin;
+    logic          allowed_q;            // a message that uses a receive may begin
+    logic [23:0]   ahead;                // messages that may, if it is not negative
+    assign ahead      = lsn.messages - begun;
+    assign may_begin  = mid || !p.receives || allowed_q;
     assign rest       = mid ? left : p.len;
     assign mtu        = 13'd1 << log2_mtu;
     assign len        = rest < {19'd0, mtu} ? rest[12:0] : mtu;
@@ -333,17 +348,17 @@ module berth_fp_send #(
     assign failed = op_q == WALK && !usable && (fix_q || walk_q != blocks) && b_state.failed;
     always_comb begin
         row_we  = commit || local_end || broken || failed;
-        row_new = {next + 24'd1, pieces + {7'd0, last_q}, !last_q, cut_left_q, last_q ? 24'd0 : index + 24'd1,
-                   walk_q, off_q, lost, reads + {7'd0, read_q}, ack_q ? 8'd0 : since + 8'd1, elems + {15'd0, ends_q}, 2'b00};
+        row_new = {next + 24'd1, pieces + {7'd0, last_q}, begun + {23'd0, first_q || read_q}, !last_q, cut_left_q,
+                   last_q ? 24'd0 : index + 24'd1, walk_q, off_q, lost, reads + {7'd0, read_q}, ack_q ? 8'd0 : since + 8'd1, elems + {15'd0, ends_q}, 2'b00};
         if (fix_q)
-            row_new = {next, pieces, mid, left, index, blk, blk_off, lost + (LR+1)'(1), reads, since, elems, gone, stop};
+            row_new = {next, pieces, begun, mid, left, index, blk, blk_off, lost + (LR+1)'(1), reads, since, elems, gone, stop};
         if (local_end)
-            row_new = {next, pieces + 8'd1, mid, left, index, blk, blk_off, lost, reads, since, elems + 16'd1, gone, stop};
+            row_new = {next, pieces + 8'd1, begun, mid, left, index, blk, blk_off, lost, reads, since, elems + 16'd1, gone, stop};
         if (broken || failed)
-            row_new = {next, pieces, mid, left, index, blk, blk_off, lost, reads, since, elems, gone || fix_q, 1'b1};
+            row_new = {next, pieces, begun, mid, left, index, blk, blk_off, lost, reads, since, elems, gone || fix_q, 1'b1};
         if (init_ack) begin
             row_we  = 1'b1;
-            row_new = {psn_cfg, 8'd0, 1'b0, 32'd0, 24'd0, (LB+1)'(0), 21'd0, (LR+1)'(0), 8'd0, 8'd0, 16'd0, 2'b00};
+            row_new = {psn_cfg, 8'd0, 24'd0, 1'b0, 32'd0, 24'd0, (LB+1)'(0), 21'd0, (LR+1)'(0), 8'd0, 8'd0, 16'd0, 2'b00};
         end
     end
     assign sent_data.apart = local_end;
@@ -390,6 +405,7 @@ module berth_fp_send #(
                 walk_q        <= blk;
                 off_q         <= blk_off;
                 block_first_q <= {1'b0, blk[LB-1:0]};
+                allowed_q     <= !lsn.bounded || !(ahead[23] || ahead == 24'd0) || next == una;
                 // a prepared packet goes even then, so that its memory is given back
                 op_q <= still[q_q] ? IDLE : lost != losts ? FIX : fresh && !hold && !stop && !halt ? LOOK : IDLE;
             end
@@ -410,7 +426,7 @@ module berth_fp_send #(
                 len_q       <= len;
                 need_q      <= len;
                 ack_q       <= rest <= {19'd0, mtu} || room == 24'd1 || half;
-                if (!real_piece || !windowed || !may_ask) op_q <= IDLE;
+                if (!real_piece || !windowed || !may_ask || !may_begin) op_q <= IDLE;
                 else op_q <= p.inlined || len == 13'd0 ? COMMIT : WALK;
             end
             FIX: begin

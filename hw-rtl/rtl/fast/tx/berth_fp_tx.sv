@@ -345,6 +345,9 @@ module berth_fp_tx #(
     berth_card_pkg::block_state_t state_data;
     berth_card_pkg::fixed_t fixed_data;
     berth_card_pkg::acked_t acked_data;
+    logic            lsn_we;
+    logic [QW-1:0]   lsn_q;
+    berth_card_pkg::lsn_t lsn_data;
     logic            acked_we, end_we, want_we;
     logic [QW-1:0]   acked_q, end_q, want_q;
     berth_card_pkg::want_t want_data;
@@ -432,7 +435,8 @@ module berth_fp_tx #(
         .block_q(block_q), .block_idx(block_idx), .block_data(block_data), .state_we(state_we), .state_q(state_q),
         .state_idx(state_idx), .state_data(state_data), .held_set(held_set), .fixed_we(fixed_we),
         .fixed_place(fixed_place), .fixed_data(fixed_data), .covered_we(covered_we), .covered_q(covered_q),
-        .covered_data(covered_data), .acked_we(acked_we), .acked_q(acked_q), .acked_data(acked_data), .still(still),
+        .covered_data(covered_data), .acked_we(acked_we), .acked_q(acked_q), .acked_data(acked_data), .lsn_we(lsn_we),
+        .lsn_q(lsn_q), .lsn_data(lsn_data), .still(still),
         .wake_we(revoke_done), .wake_q(mark_q), .working(working), .working_q(working_q), .small_valid(small_valid && !take_small),
         .small_tag(small_tag), .small_pop(small_pop), .big_valid(big_valid && !take_big), .big_tag(big_tag), .big_pop(big_pop),
         .log_we(log_we), .log_q(log_q), .log_psn(log_psn), .log_piece(log_piece), .log_where(log_where), .log_asked(log_asked),
@@ -552,6 +556,7 @@ module berth_fp_tx #(
         .fail_psn(fail_psn), .place_valid(place_valid), .place_ready(place_ready), .place_q(place_q),
         .place_idx(place_idx), .lost_valid(lost_valid), .lost_ready(lost_ready), .lost_q(lost_q),
         .lost_data(lost_data), .acked_we(acked_we), .acked_q(acked_q), .acked_data(acked_data),
+        .lsn_we(lsn_we), .lsn_q(lsn_q), .lsn_data(lsn_data),
         .ack_fault_valid(ack_fault_valid), .ack_fault_q(ack_fault_q), .ack_fault_kind(ack_fault_kind),
         .ack_fault_arg(ack_fault_arg), .round_we(round_we), .round_q(round_q), .round(round), .ev_taken(ev.ack_taken),
         .ev_bad(ev.bad_ack)

@@ -7,7 +7,7 @@
 
 use berth_abi::cpu::{LIST_BAD, LIST_GAP, LIST_OK, LIST_REPEAT};
 use berth_abi::rows::send;
-use berth_protocol::credit::cut::{Cut, Mode, NicCut, Out, Send};
+use berth_protocol::credit::cut::{Cut, Mode, NicCut, Out, Send, Unlisted};
 use berth_protocol::credit::list::Reader;
 use berth_random::Rng;
 use berth_rtl_unit::Named;
@@ -150,11 +150,22 @@ struct Fill {
     empty: bool,
 }
 
+/// What a QP's peer knows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Peer {
+    /// Selective repeat.
+    Berth,
+    /// Credit lists.
+    GoBackN,
+    /// Neither.
+    Foreign,
+}
+
 /// A QP as the model has it.
 #[derive(Debug)]
 pub struct Qp {
     mode: Mode,
-    selective: bool,
+    peer: Peer,
     elems: Vec<Elem>,
     reader: Reader,
     cut: NicCut<1>,
@@ -176,10 +187,10 @@ pub struct Qp {
 }
 
 impl Qp {
-    fn new(mode: Mode, selective: bool) -> Self {
+    fn new(mode: Mode, peer: Peer) -> Self {
         Self {
             mode,
-            selective,
+            peer,
             complete: 0,
             elems: Vec::new(),
             reader: Reader::new(),
@@ -268,7 +279,7 @@ impl Qp {
         if (!self.open && self.fenced()) || ((elem.delay.is_some() || elem.bind.is_some()) && !self.over(&elem, late)) {
             return None;
         }
-        if self.selective && self.elems[self.complete..self.done].iter().any(|before| elem.overlaps(before)) {
+        if self.peer == Peer::Berth && self.elems[self.complete..self.done].iter().any(|before| elem.overlaps(before)) {
             return None;
         }
         // CR-1: nothing is cut from a credit of no bytes on.
@@ -281,7 +292,10 @@ impl Qp {
             self.cut.post(Send { id, len: elem.len, immediate, write, local }).expect("the one before it is cut");
             self.open = true;
         }
-        let out = self.cut.poll(&mut self.reader)?;
+        let out = match self.peer {
+            Peer::Foreign => self.cut.poll(&mut Unlisted)?,
+            _ => self.cut.poll(&mut self.reader)?,
+        };
         let kind = match out {
             Out::Piece(_) | Out::Write { .. } => Kind::Data,
             Out::Empty(_) => Kind::Empty,
@@ -313,7 +327,7 @@ pub struct Rig {
     /// The first of them is on the port.
     shown: bool,
     /// The QP that begins.
-    starts: Option<(u32, Mode, bool)>,
+    starts: Option<(u32, Mode, Peer)>,
     gives: VecDeque<(u32, u32)>,
     elems: VecDeque<(u32, usize)>,
     completed: VecDeque<(u32, usize)>,
@@ -376,14 +390,19 @@ impl Rig {
 
     /// A QP begins, perhaps anew; what others know of it is written as their engines do.
     pub fn start(&mut self, q: u32, mode: Mode) {
-        self.start_with(q, mode, true);
+        self.start_with(q, mode, Peer::Berth);
     }
 
-    /// The same, with or without selective repeat.
-    pub fn start_with(&mut self, q: u32, mode: Mode, selective: bool) {
-        let word = send::Mode { message: 1, selective: selective.into(), ..send::Mode::default() }.word();
-        let others = !send::Mode { message: 1, selective: 1, ..send::Mode::default() }.word();
-        let stream = others | send::Mode { selective: selective.into(), ..send::Mode::default() }.word();
+    /// The same, with a peer of any kind.
+    pub fn start_with(&mut self, q: u32, mode: Mode, peer: Peer) {
+        let kind = send::Mode {
+            selective: (peer == Peer::Berth).into(),
+            foreign: (peer == Peer::Foreign).into(),
+            ..send::Mode::default()
+        };
+        let word = send::Mode { message: 1, ..kind }.word();
+        let others = !send::Mode { message: 1, selective: 1, foreign: 1, ..send::Mode::default() }.word();
+        let stream = others | kind.word();
         self.configures = true;
         self.m.set("cfg_we", true);
         self.m.set("cfg_q", q);
@@ -399,7 +418,7 @@ impl Rig {
         self.m.set("init_any", true);
         self.m.set("init_valid", true);
         self.m.set("init_q", q);
-        self.starts = Some((q, mode, selective));
+        self.starts = Some((q, mode, peer));
         let end = self.cycle + 1000;
         while self.starts.is_some() {
             self.step();
@@ -650,9 +669,9 @@ impl Rig {
             cut = Some((q, self.qps[&q].pieces));
         }
         if self.m.is("init_ack") {
-            let (q, mode, selective) = self.starts.take().expect("a QP that begins");
+            let (q, mode, peer) = self.starts.take().expect("a QP that begins");
             assert!(self.fill.is_none(), "a QP begins while sizes come");
-            self.qps.insert(q, Qp::new(mode, selective));
+            self.qps.insert(q, Qp::new(mode, peer));
             self.binds.retain(|(other, _)| *other != q);
             self.began = Some((q, self.cycle));
             changed = Some(q);
@@ -730,7 +749,9 @@ impl Rig {
             Out::Write { .. } => (of.len, 0, true),
             _ => (0, 0, true),
         };
-        let number = if matches!(out, Out::Write { .. }) { 0 } else { number };
+        let number = if matches!(out, Out::Write { .. }) || qp.peer == Peer::Foreign { 0 } else { number };
+        let receives = (of.write.is_none() && !of.read) || of.imm;
+        assert!(wanted != Kind::Data || self.m.is("piece_data.receives") == receives, "QP {q}: {of:?}");
         qp.bytes = qp.bytes.wrapping_add(wanted_len);
         assert_eq!((kind, len, end), (wanted as u64, wanted_len, qp.bytes), "QP {q}: {of:?}");
         assert_eq!((elem, place, ends), (qp.done & 0xffff, u64::from(offset % 64), last), "QP {q}: {of:?}");

@@ -5,14 +5,14 @@
 pub mod peer;
 
 use berth_abi::rows::{
-    event::{EVENT_BIND, EVENT_TIMEOUT},
+    event::{EVENT_BIND, EVENT_RNR, EVENT_TIMEOUT},
     send,
 };
 use berth_abi::wqe::{
     ATOMIC_BYTES, Cqe, MAX_INLINE, MAX_SGE, OP_BIND, OP_CMP_SWAP, OP_DELAY, OP_FETCH_ADD, OP_NOP, OP_READ, OP_SEND,
     OP_WRITE, SEND_FENCE, SEND_PUSH, SEND_UNSIGNALLED, Sge, Wqe,
 };
-use berth_protocol::rc::{Message, Op, Position, ResponseBody, ResponsePacket};
+use berth_protocol::rc::{Immediate, Message, Op, Position, ResponseBody, ResponsePacket, credit_code};
 use berth_random::Rng;
 use berth_rtl_host::{PAGE, Ranges, Reply, Span, pages};
 use berth_rtl_unit::{Module, Port};
@@ -309,6 +309,7 @@ struct Acknowledgement {
     q: u32,
     psn: u32,
     syndrome: u8,
+    msn: u32,
     sack: Option<u128>,
 }
 
@@ -421,6 +422,7 @@ impl Ports {
             "ack_q",
             "ack.psn",
             "ack.syndrome",
+            "ack.msn",
             "ack.has_sack",
             "ack.sack",
             "ans_valid",
@@ -523,6 +525,8 @@ pub struct Bench {
     /// BINDs whose turn it is, and when firmware looks at them; what their rows must say, and what they say.
     binds: Vec<(u64, u32)>,
     wanted_binds: VecDeque<[u32; BIND_WORDS]>,
+    /// QPs whose peer has no receive, and when firmware has them go on.
+    waits: Vec<(u64, u32)>,
     bind_words: Vec<u32>,
     read: u32,
     doorbells: VecDeque<Doorbell>,
@@ -593,6 +597,7 @@ impl Bench {
             config: VecDeque::new(),
             binds: Vec::new(),
             wanted_binds: VecDeque::new(),
+            waits: Vec::new(),
             bind_words: Vec::new(),
             read: 0,
             doorbells: VecDeque::new(),
@@ -730,7 +735,12 @@ impl Bench {
 
     /// An acknowledgement comes.
     pub fn answer(&mut self, q: u32, psn: u32, syndrome: u8, sack: Option<u128>) {
-        self.acks.push(Acknowledgement { due: self.cycle, q, psn, syndrome, sack });
+        self.answer_counted(q, psn, syndrome, peer::MSN, sack);
+    }
+
+    /// Likewise, with a number of messages that have come.
+    pub fn answer_counted(&mut self, q: u32, psn: u32, syndrome: u8, msn: u32, sack: Option<u128>) {
+        self.acks.push(Acknowledgement { due: self.cycle, q, psn, syndrome, msn, sack });
     }
 
     /// An answer to a READ comes, whatever is in it.
@@ -1058,9 +1068,10 @@ impl Bench {
         let qps = rng.between(1, 6) as u32;
         for i in 0..qps {
             let q = i * 9 + rng.below(9) as u32;
-            let message = rng.chance(0.3);
-            let log2_mtu = rng.between(8, 12) as u32;
             let selective = selective[rng.below(selective.len() as u64) as usize];
+            let foreign = !selective && rng.chance(0.5);
+            let message = foreign || rng.chance(0.3);
+            let log2_mtu = rng.between(8, 12) as u32;
             let reads = if selective { rng.below(9) as u32 } else { 0 };
             bench.connect(
                 q,
@@ -1069,6 +1080,7 @@ impl Bench {
                     reads,
                     log2_mtu,
                     selective,
+                    foreign,
                     window: rng.between(1, 255) as u32,
                     ahead: rng.between(1, 32) as u32,
                     log2_block: rng.between(12, 16) as u32,
@@ -1079,7 +1091,11 @@ impl Bench {
             );
             let (low, high) =
                 if message { (6_000, 20_000) } else { (1, 1 << rng.between(if faulty { 9 } else { 4 }, 15)) };
-            bench.peers.get_mut(&q).expect("just made").supply = Some((low, high));
+            let peer = bench.peers.get_mut(&q).expect("just made");
+            match foreign {
+                true => peer.receives = rng.chance(0.8).then(|| peer::Receives::new(rng.draw())),
+                false => peer.supply = Some((low, high)),
+            }
             let mut elements: Vec<_> =
                 (0..rng.between(1, 40)).map(|_| random_element(rng, message, reads > 0)).collect();
             // Something says that all is over.
@@ -1096,10 +1112,13 @@ impl Bench {
     /// golden model's requester.
     pub fn follow_golden_model(&mut self, rng: &mut Rng) {
         let q = rng.below(64) as u32;
-        let selective = rng.chance(0.7);
-        let message = selective && rng.chance(0.5);
+        let selective = rng.chance(0.6);
+        let foreign = !selective && rng.chance(0.6);
+        let message = foreign || (selective && rng.chance(0.5));
+        let asks = message && selective;
         let settings = Settings {
             selective,
+            foreign,
             message,
             reads: rng.between(1, 16) as u32,
             log2_mtu: 8,
@@ -1117,29 +1136,36 @@ impl Bench {
         let elements: Vec<_> = (0..packets.div_ceil(len.div_ceil(256)))
             .map(|_| {
                 let at = 0x1000 + rng.below(9999);
-                if message && rng.chance(0.15) {
+                if asks && rng.chance(0.15) {
                     return Element { atomic: Some(Atomic::random(rng)), ..Element::plain(at, ATOMIC_BYTES) };
                 }
-                let source = (message && rng.chance(0.5)).then(|| (rng.draw(), 7));
-                Element { source, ..Element::plain(at, len) }
+                let source = (asks && rng.chance(0.5)).then(|| (rng.draw(), 7));
+                let remote = (foreign && source.is_none() && rng.chance(0.4)).then(|| (rng.draw(), 7));
+                let immediate = (foreign && source.is_none() && rng.chance(0.3)).then(|| rng.draw() as u32);
+                Element { source, remote, immediate, ..Element::plain(at, len) }
             })
             .collect();
-        self.credits(q, &vec![len; elements.len()]);
+        if !foreign {
+            self.credits(q, &vec![len; elements.len()]);
+        }
         self.post(q, &elements, false);
         let mut model = peer::requester(&settings);
         for (element, i) in elements.iter().zip(0..) {
             let op = match element.atomic {
                 Some(atomic) => atomic.op(),
                 None if element.source.is_some() => Op::Read,
+                None if element.remote.is_some() => Op::Write,
                 None => Op::Send,
             };
-            model.post(Message { op, ..peer::message(i, element.len(), i) }).expect("room");
+            let imm = element.immediate.map_or(Immediate::None, Immediate::Value);
+            model.post(Message { op, imm, ..peer::message(i, element.len(), i) }).expect("room");
         }
         let mut now = 0;
-        let mut expected: Vec<u32> = Vec::new();
+        let (mut expected, mut begun): (Vec<u32>, u32) = (Vec::new(), 0);
         loop {
             while let Some(sent) = model.transmit(now) {
                 expected.push(sent.packet.psn);
+                begun += u32::from(!sent.again && sent.packet.position.begins());
                 now += 1;
             }
             // quiet when all that is expected has come, and for a while nothing more
@@ -1160,15 +1186,35 @@ impl Bench {
             let n = rng.below(if near { flight.min(3) } else { flight }.into()) as u32;
             let psn = (model.window().una().get() + n) & 0xff_ffff;
             let data = self.peers[&q].data_for(psn);
-            if message && rng.chance(0.6) {
+            if asks && rng.chance(0.6) {
                 if !data.bytes.is_empty() {
                     model.response(now, &data.response());
                     self.answers.push(Answer { due: self.cycle, q, data });
                 }
             } else {
-                let (psn, syndrome, sack) = peer::random_answer(rng, &model, settings.selective);
-                self.answer(q, psn, syndrome, sack);
-                model.response(now, &peer::response(psn, syndrome, sack));
+                let (psn, mut syndrome, sack) = peer::random_answer(rng, &model, settings.selective);
+                let mut msn = peer::MSN;
+                if foreign && syndrome == 0x1f && rng.chance(0.9) {
+                    // A few more than have begun, or fewer.
+                    let most = if rng.chance(0.1) { 70 } else { 6 };
+                    let receives = rng.below(most) as u32;
+                    syndrome = credit_code(receives);
+                    msn = (begun + rng.below(4) as u32).wrapping_sub(rng.below(8) as u32) & 0xff_ffff;
+                }
+                // What lies before it is acknowledged, so that only that and what is behind it goes again.
+                let before = psn.wrapping_sub(model.window().una().get()) & 0xff_ffff;
+                let asks = |n| self.peers[&q].asks((model.window().una().get() + n) & 0xff_ffff);
+                if foreign && syndrome == 0x60 && rng.chance(0.5) && !(0..before).any(asks) {
+                    syndrome = peer::RNR;
+                }
+                self.answer_counted(q, psn, syndrome, msn, sack);
+                model.response(now, &ResponsePacket { msn, ..peer::response(psn, syndrome, sack) });
+                if let (Some(_), Some(until)) = (model.waiting(), model.deadline()) {
+                    self.run(600);
+                    assert_eq!(self.take_events(), [(EVENT_RNR.into(), q, u64::from(syndrome) << 24 | u64::from(psn))]);
+                    assert!(model.transmit(now).is_none() && !model.tick(until));
+                    self.command(q, send::CMD_GO_ON);
+                }
             }
             while model.complete().is_some() {}
         }
@@ -1204,6 +1250,7 @@ impl Bench {
         self.deliver_wire();
         self.set("now", self.cycle >> 6 & 0xffff_ffff);
         self.do_binds();
+        self.do_waits();
         self.offer_config_and_doorbell();
         let beat = self.offer_queue_beat();
         let answer = self.offer_answer();
@@ -1323,6 +1370,15 @@ impl Bench {
         }
     }
 
+    /// Firmware has QPs go on whose peer had no receive.
+    fn do_waits(&mut self) {
+        let now = self.cycle;
+        while let Some(i) = self.waits.iter().position(|(due, _)| *due <= now) {
+            let (_, q) = self.waits.swap_remove(i);
+            self.command(q, send::CMD_GO_ON);
+        }
+    }
+
     /// Firmware reads what BINDs say, and says that they are done.
     fn do_binds(&mut self) {
         let now = self.cycle;
@@ -1431,7 +1487,8 @@ impl Bench {
         let i = self.acks.iter().position(|a| a.due <= now).filter(|_| self.go());
         self.set("ack_valid", i.is_some());
         if let Some(i) = i {
-            let Acknowledgement { q, psn, syndrome, sack, .. } = self.acks[i];
+            let Acknowledgement { q, psn, syndrome, msn, sack, .. } = self.acks[i];
+            self.set("ack.msn", msn);
             self.set("ack_q", q);
             self.set("ack.psn", psn);
             self.set("ack.syndrome", syndrome);
@@ -1584,6 +1641,11 @@ impl Bench {
                     *self.time_outs.entry(q).or_default() += 1;
                     self.command(q, send::CMD_AGAIN);
                 }
+                // it waits as long as it is told to
+                EVENT_RNR if self.peers[&q].receives.is_some() => {
+                    assert_eq!((arg >> 24) as u8, peer::RNR);
+                    self.waits.push((self.cycle + self.rng.below(4_000), q));
+                }
                 EVENT_BIND => self.binds.push((self.cycle + self.rng.below(1000), q)),
                 _ => self.events.push((code.into(), q, arg)),
             }
@@ -1733,8 +1795,8 @@ impl Bench {
 
     fn acknowledge(&mut self, q: u32, answer: Option<(u32, u8, Option<u128>)>) {
         if let Some((psn, syndrome, sack)) = answer {
-            let arrivals = self.arrivals(self.cycle);
-            self.acks.extend(arrivals.into_iter().map(|due| Acknowledgement { due, q, psn, syndrome, sack }));
+            let (arrivals, msn) = (self.arrivals(self.cycle), self.peers[&q].msn());
+            self.acks.extend(arrivals.into_iter().map(|due| Acknowledgement { due, q, psn, syndrome, msn, sack }));
         }
     }
 }

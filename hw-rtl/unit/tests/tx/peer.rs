@@ -5,11 +5,11 @@ use super::{Bind, Element, Frame, PAGE};
 use berth_abi::rows::send;
 use berth_abi::status::{WC_OK, WC_TOO_LONG};
 use berth_abi::wire::*;
-use berth_protocol::credit::cut::{self, Cut, Mode, NicCut, Out, Send, gather};
+use berth_protocol::credit::cut::{self, Cut, Mode, NicCut, Out, Send, Unlisted, gather};
 use berth_protocol::credit::list::Reader;
 use berth_protocol::rc::{
     self, Bitmap, Immediate, Kind, Message, Op, Position, Remote, RequestPacket, Requester, RequesterConfig,
-    ResponseBody, ResponsePacket, Syndrome, Wide,
+    ResponseBody, ResponsePacket, Syndrome, Wide, credit_code,
 };
 use berth_protocol::wire;
 use berth_protocol::wire::headers::{Mac, Template, Words};
@@ -23,6 +23,8 @@ pub const EPOCH: u32 = 0x1122_3344;
 /// Message sequence number of ACKs.
 pub const MSN: u32 = 0x0a_0b0c;
 const PSN: u32 = 0xff_ffff;
+/// The syndrome of a foreign peer that has no receive: it wants to be asked again after 0.01 ms.
+pub const RNR: u8 = 0x21;
 const HEADERS: usize = 54;
 /// QPNs at the peer begin here.
 const PEER_QPN: u32 = 0x100;
@@ -37,6 +39,8 @@ pub struct Settings {
     pub reads: u32,
     pub log2_mtu: u32,
     pub selective: bool,
+    /// The peer knows no credit lists; in message mode and without selective repeat.
+    pub foreign: bool,
     pub window: u32,
     pub reorder: u32,
     pub ahead: u32,
@@ -53,6 +57,7 @@ impl Default for Settings {
             reads: 4,
             log2_mtu: 12,
             selective: true,
+            foreign: false,
             window: 255,
             reorder: 3,
             ahead: 32,
@@ -64,9 +69,15 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// To a foreign peer.
+    pub fn foreign() -> Self {
+        Self { message: true, selective: false, foreign: true, ..Self::default() }
+    }
+
     pub fn word(&self) -> u32 {
         let (selective, message) = (self.selective.into(), self.message.into());
         send::Mode {
+            foreign: self.foreign.into(),
             reads: self.reads,
             reorder: self.reorder,
             window: self.window,
@@ -86,7 +97,7 @@ type Model = Requester<24, 256, 64>;
 pub fn requester(s: &Settings) -> Model {
     let config = match s.selective {
         true => RequesterConfig { reorder: s.reorder as u8, ..RequesterConfig::berth(s.log2_mtu as u8, 255, 0) },
-        false => RequesterConfig { count_credits: false, ..RequesterConfig::foreign(s.log2_mtu as u8, 255, 0) },
+        false => RequesterConfig { count_credits: s.foreign, ..RequesterConfig::foreign(s.log2_mtu as u8, 255, 0) },
     };
     // The card asks for one packet at a time.
     let config = RequesterConfig { reads: s.reads as u8, read_log2: 0, ..config };
@@ -180,12 +191,30 @@ pub struct Piece {
     offset: usize,
 }
 
+/// Receives of a foreign peer.
+pub struct Receives {
+    rng: Rng,
+    /// So far.
+    posted: u32,
+    /// Those that are used.
+    used: u32,
+}
+
+impl Receives {
+    /// They are posted from time to time.
+    pub fn new(seed: u64) -> Self {
+        Self { rng: Rng(seed), posted: 0, used: 0 }
+    }
+}
+
 /// The peer of one QP.
 pub struct Peer {
     q: u32,
     settings: Settings,
     /// Sizes of credits to give, at random between these.
     pub supply: Option<(u32, u32)>,
+    /// Of a foreign peer. None: always more, and it gives no count.
+    pub receives: Option<Receives>,
     /// Packets may be missing the first time, because they could not be read.
     pub gaps: bool,
     withdrawn: bool,
@@ -240,6 +269,7 @@ impl Peer {
             model: requester(&settings),
             settings,
             supply: None,
+            receives: None,
             gaps: false,
             withdrawn: false,
             silent: false,
@@ -377,7 +407,12 @@ impl Peer {
 
     /// What the golden model makes of sends and credits so far.
     fn cut_more(&mut self) {
-        while let Some(out) = self.cut.poll(&mut self.reader) {
+        loop {
+            let out = match self.settings.foreign {
+                true => self.cut.poll(&mut Unlisted),
+                false => self.cut.poll(&mut self.reader),
+            };
+            let Some(out) = out else { break };
             match out {
                 Out::Empty(_) => (),
                 Out::TooLong(id) => self.wanted[id as usize] = WC_TOO_LONG,
@@ -581,6 +616,15 @@ impl Peer {
             }
         }
         let repeated = self.seen[index];
+        if let (Some(receives), false) = (&mut self.receives, repeated) {
+            let p = &self.expected[index].packet;
+            let send = p.kind == Kind::Send;
+            if receives.used == receives.posted && if send { p.position.begins() } else { p.imm.is_some() } {
+                let nak = !std::mem::replace(&mut self.told, true) && !self.silent;
+                return nak.then_some((p.psn, RNR, None));
+            }
+            receives.used += u32::from(if send { p.position.ends() } else { p.imm.is_some() });
+        }
         self.seen[index] = true;
         while self.seen.get(self.next) == Some(&true) {
             let p = &self.expected[self.next].packet;
@@ -599,8 +643,22 @@ impl Peer {
         (repeated || index >= self.next || self.since >= every).then(|| self.acknowledge()).flatten()
     }
 
-    /// The acknowledgement that is owed for long enough.
+    /// Messages that have come, as acknowledgements tell them.
+    pub fn msn(&self) -> u32 {
+        let ends = |p: &&Expected| p.packet.position.ends();
+        if self.settings.foreign { self.expected[..self.next].iter().filter(ends).count() as u32 } else { MSN }
+    }
+
+    /// The acknowledgement that is owed for long enough, or that tells of new receives.
     pub fn overdue(&mut self, now: u64) -> Option<(u32, u8, Option<u128>)> {
+        if let Some(Receives { rng, posted, .. }) = &mut self.receives
+            && rng.chance(0.002)
+        {
+            *posted += rng.between(1, 4) as u32;
+            if rng.chance(0.3) {
+                return self.acknowledge();
+            }
+        }
         self.owed.is_some_and(|since| now >= since + 100).then(|| self.acknowledge()).flatten()
     }
 
@@ -611,7 +669,8 @@ impl Peer {
             sack |= u128::from(*seen) << (127 - i);
         }
         let psn = self.settings.first_psn.wrapping_add(self.next as u32).wrapping_sub(1) & PSN;
-        (!self.silent).then_some((psn, 0x1f, (sack != 0 && self.settings.selective).then_some(sack)))
+        let count = self.receives.as_ref().map_or(0x1f, |receives| credit_code(receives.posted - receives.used));
+        (!self.silent).then_some((psn, count, (sack != 0 && self.settings.selective).then_some(sack)))
     }
 
     /// A completion: gives the elements that are complete now, with those before it that have none.
@@ -671,6 +730,11 @@ impl Peer {
     pub fn all_written(&mut self, psn: u32) {
         let len = self.expected[self.index_of(psn)].packet.remote.map(|part| part.len as usize);
         assert_eq!(self.writing.take().map(|(_, done)| done), len, "QP {}: packet {psn:#x}", self.q);
+    }
+
+    /// The packet `psn` is of a READ or an atomic.
+    pub fn asks(&self, psn: u32) -> bool {
+        self.expected[self.index_of(psn)].packet.kind.answered()
     }
 
     /// The answer to the packet `psn` of a READ or an atomic: what stood there comes with its most significant byte first.
