@@ -907,6 +907,26 @@ fn qp_7_a_peer_that_is_never_ready_fails_the_send() {
     assert_eq!(p.done, [Completion { tag: 1, len: 10, status: Status::NotReady }]);
 }
 
+/// The acknowledgement of what lies behind a READ says that its answer is lost; said again, it says nothing of the next one.
+#[test]
+fn qp_7_a_repeated_acknowledgement_loses_no_answer_of_a_foreign_peer() {
+    let mut p = Pair::<24, 32>::foreign(1);
+    p.receive(RECEIVE);
+    let offset = p.bytes(10, 9);
+    p.a.post(message(Op::Read, 9, offset, 10, 0)).unwrap();
+    p.send(0, 10, 250);
+    while p.transmit() || p.deliver_b() || p.place() || p.respond() {}
+    assert_eq!(p.to_a.0.len(), 2, "the READ's answer, and an acknowledgement of the SEND");
+    p.to_a.0.remove(0);
+    assert!(p.deliver_a());
+    assert!(p.transmit() && !p.transmit(), "the READ goes again");
+    let acknowledgement = *p.replies.last().unwrap();
+    assert_eq!(p.a.response(p.now, &acknowledgement), Outcome::Nothing);
+    assert!(!p.transmit());
+    settle(&mut p);
+    assert_eq!(p.done.len(), 2);
+}
+
 /// The peer counts each of them as a message that has come.
 #[test]
 fn qp_7_each_request_of_a_read_is_a_message_of_its_own() {

@@ -906,11 +906,12 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             false => upto.since(self.window.una()).saturating_add(SACK_REACH),
         };
         let known = Wide::ones(known.min(MAX_WINDOW as u32)) & !answers;
+        let mut heard = false;
         let mut bits = match self.window.reach(upto) {
             Reach::Beyond => return Outcome::Bad,
             Reach::Old => Wide::ZERO,
             Reach::Within(n) => {
-                self.window.hear(n);
+                heard = self.window.hear(n);
                 if self.config.count_credits {
                     self.allowed = credit_count(credits).map(|count| msn.wrapping_add(count) & Self::MSN_MASK);
                 }
@@ -932,7 +933,9 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         if news {
             self.rnr_tries = 0;
         }
-        match self.look_for_lost() || news {
+        // Under go-back-N any acknowledgement would lose what has gone again since; one that is repeated must not.
+        let look = self.config.selective || news || heard;
+        match (look && self.look_for_lost()) || news {
             true => Outcome::Progress,
             false => Outcome::Nothing,
         }

@@ -116,9 +116,11 @@ impl<const BITS: u32, const W: usize, B: Bitmap> Window<BITS, W, B> {
         news != B::ZERO
     }
 
-    /// All answers to the first `n` packets have left the responder.
-    pub fn hear(&mut self, n: u32) {
-        self.heard = self.heard.max(n.min(self.flight));
+    /// All answers to the first `n` packets have left the responder. True if that is news.
+    pub fn hear(&mut self, n: u32) -> bool {
+        let before = self.heard;
+        self.heard = before.max(n.min(self.flight));
+        self.heard != before
     }
 
     /// Moves over what is acknowledged; gives how many packets that are.
