@@ -346,7 +346,7 @@ fn qp_3_what_stands_in_front_of_the_data_is_checked() {
     let bind = || Element { bind: Some(Bind::random(&mut Rng(3))), ..Element::default() };
     let alone = Settings { remote: false, ..message.clone() };
     let unread = Settings { reads: 0, ..message.clone() };
-    let foreign = Settings { selective: false, ..message.clone() };
+    let go_back = Settings { selective: false, ..message.clone() };
     // Bits of a word that are wrong.
     let cases = [
         (&stream, immediate(), (0, 0)),
@@ -367,7 +367,7 @@ fn qp_3_what_stands_in_front_of_the_data_is_checked() {
         (&stream, read(), (0, 0)),
         (&alone, read(), (0, 0)),
         (&unread, read(), (0, 0)),
-        (&foreign, read(), (0, 0)),
+        (&go_back, read(), (0, 0)),
         (&message, read(), (3, 1 << 32)),
         (&message, read(), (0, 6 << 16)),
         (&message, read(), (0, u64::from(SEND_PUSH) << 8)),
@@ -376,7 +376,7 @@ fn qp_3_what_stands_in_front_of_the_data_is_checked() {
         (&stream, swap(0x1000, 8), (0, 0)),
         (&alone, swap(0x1000, 8), (0, 0)),
         (&unread, add(0x1000, 8), (0, 0)),
-        (&foreign, add(0x1000, 8), (0, 0)),
+        (&go_back, add(0x1000, 8), (0, 0)),
         // Of another length than 8, or to a wrong address; what stands behind that, too much or too many.
         (&message, swap(0x1000, 7), (0, 0)),
         (&message, add(0x1000, 16), (0, 0)),
@@ -548,6 +548,26 @@ fn qp_2_an_element_that_is_not_signalled_completes_in_silence() {
     }
 }
 
+/// Whether the peer is foreign, elements come with doorbells; what is lost, and how late what is not may be.
+const READERS: [(bool, bool, f64, u64); 7] = [
+    (false, false, 0.0, 0),
+    (false, true, 0.0, 0),
+    (false, false, 0.2, 0),
+    (false, true, 0.1, 3_000),
+    (true, true, 0.0, 0),
+    (true, false, 0.2, 0),
+    (true, true, 0.1, 3_000),
+];
+
+/// QP 5 may send eight messages and read.
+fn connect_reader(bench: &mut Bench, foreign: bool) {
+    let peer = if foreign { Settings::foreign() } else { Settings { message: true, ..Settings::default() } };
+    bench.connect(5, Settings { log2_mtu: 10, timeout: 300, log2_block: 12, ..peer });
+    if !foreign {
+        bench.credits(5, &[8192; 8]);
+    }
+}
+
 /// Each packet asks for one of the answer, and each part of the answer goes where the list says, whatever becomes of packets
 /// and answers on their way.
 #[test]
@@ -565,14 +585,10 @@ fn qp_3_a_read_is_placed_along_its_list() {
         list(6, 1),
     ];
     for width in widths() {
-        for (doorbell, loss, late) in [(false, 0.0, 0), (true, 0.0, 0), (false, 0.2, 0), (true, 0.1, 3_000)] {
+        for (foreign, doorbell, loss, late) in READERS {
             let setup = Setup { loss, late, twice: loss, stalls: loss, ..Setup::default() };
             let mut bench = Bench::new(width, setup, 7);
-            bench.connect(
-                5,
-                Settings { message: true, log2_mtu: 10, timeout: 300, log2_block: 12, ..Settings::default() },
-            );
-            bench.credits(5, &[8192; 8]);
+            connect_reader(&mut bench, foreign);
             for (element, n) in kinds.iter().zip(0..) {
                 bench.post(5, &[element.clone(), Element::plain(0x1000 * n, 100)], doorbell);
                 bench.run(50);
@@ -604,13 +620,10 @@ fn qp_3_what_an_atomic_finds_is_placed_along_its_list() {
         along(add(0, 0), &[1, 2, 1, 3, 1]),
     ];
     for width in widths() {
-        for (doorbell, loss, late) in [(false, 0.0, 0), (true, 0.0, 0), (false, 0.2, 0), (true, 0.1, 3_000)] {
+        for (foreign, doorbell, loss, late) in READERS {
             let setup = Setup { loss, late, twice: loss, stalls: loss, ..Setup::default() };
             let mut bench = Bench::new(width, setup, 7);
-            let settings =
-                Settings { message: true, log2_mtu: 10, timeout: 300, log2_block: 12, ..Settings::default() };
-            bench.connect(5, settings);
-            bench.credits(5, &[8192; 8]);
+            connect_reader(&mut bench, foreign);
             for (element, n) in kinds.iter().zip(0..) {
                 bench.post(5, &[element.clone(), read(0x9000, 9), Element::plain(0x1000 * n, 100)], doorbell);
                 bench.run(50);
@@ -907,6 +920,38 @@ fn qp_3_an_answer_that_is_lost_is_asked_for_again() {
         }
         assert_eq!(psns(&bench)[11..], [9]);
         answer(&mut bench, 9);
+        bench.finish(3_000);
+        assert_eq!(bench.bad_answers, 0);
+    }
+}
+
+/// One that a later answer or an acknowledgement passes over is missing at once, and only that goes again; a NAK loses all.
+#[test]
+fn qp_7_an_answer_that_a_foreign_peer_passes_over_is_asked_for_again() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 7);
+        bench.connect(7, Settings { log2_mtu: 8, reads: 8, ..Settings::foreign() });
+        bench.silent(7);
+        bench.post(7, &[read(0x1000, 4 * 256), Element::plain(0, 100), read(0x4000, 256)], false);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench), [0, 1, 2, 3, 4, 5]);
+        let answer = |bench: &mut Bench, psn| {
+            bench.answer_asked(7, psn);
+            quiet(bench);
+        };
+        answer(&mut bench, 1);
+        assert_eq!(psns(&bench)[6..], [0]);
+        answer(&mut bench, 2);
+        assert_eq!(psns(&bench).len(), 7, "once in a round trip");
+        bench.answer_counted(7, 4, 31, 5, None);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench)[7..], [3]);
+        bench.answer_counted(7, 5, 0x60, 5, None);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench)[8..], [0, 3, 5]);
+        for psn in [0, 3, 5] {
+            answer(&mut bench, psn);
+        }
         bench.finish(3_000);
         assert_eq!(bench.bad_answers, 0);
     }

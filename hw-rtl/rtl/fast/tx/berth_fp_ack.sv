@@ -4,7 +4,8 @@
 // Per QP bitmaps of 2^WB bits, of which bit 0 is the oldest unacknowledged PSN (a SACK has the first 128 behind its PSN): done, lost, fixing (given to the block engine and
 // not yet sent again), answers (waits for an answer of its own: a packet of a READ), marked (sent again; its mark says how far behind it the next new PSN was then). A packet is
 // lost when `reorder` packets that left later are known to have arrived, or any one when nothing new is left
-// to send. Without selective repeat a NAK loses everything.
+// to send. Without selective repeat a NAK loses everything, and only answers are missed otherwise: any that an acknowledgement
+// or a later answer passes over.
 //
 // No acknowledgement and no SACK is about packets that wait for answers. The answer for one acknowledges what lies before it,
 // but other such packets. One of these is lost likewise, but by what is known to have been answered: that is all up to the PSN
@@ -218,7 +219,7 @@ module berth_fp_ack #(
     berth_row_pkg::send_mode_t cfg_mode;
     assign cfg_mode = cfg.data;
     berth_fp_mem #(.WIDTH(6), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
-        .wdata({cfg_mode.reorder, cfg_mode.selective, cfg_mode.foreign}), .re(idle), .raddr(q),
+        .wdata({cfg_mode.selective ? cfg_mode.reorder : 4'd0, cfg_mode.selective, cfg_mode.foreign}), .re(idle), .raddr(q),
         .rdata({reorder, selective, foreign}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_timeout (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_TIMEOUT), .waddr(cfg_q),
         .wdata(cfg.data), .re(idle), .raddr(q), .rdata(timeout));
@@ -363,10 +364,10 @@ module berth_fp_ack #(
     berth_fp_first #(.N(W), .HIGHEST(1'b1)) newest_done (.bits(done_q), .any(any_done), .at(newest_at));
     assign newest  = any_done ? 8'(newest_at) + 8'd1 : 8'd0;
     assign settled = done_q | lost_q_ | fixing_q;
-    assign nothing_new = pieces == cut;
+    assign nothing_new = selective && pieces == cut;
     logic         idle_ack;              // the acknowledgement changes nothing
     assign idle_ack = (bad || flight == 24'd0 || (!has_sack && (old || upto == 24'd0))) && !(in_window && (is_nak || is_rnr))
-                      && !(is_ack && selective && nothing_new && !idled_q) && !counts;
+                      && !(is_ack && nothing_new && !idled_q) && !counts;
     // Places that may be overtaken: there, packets that were sent once are.
     assign sure    = (ones(1'b0, sure_q) & ~answers_q) | (ones(1'b0, sure_heard_q) & answers_q);
     logic [WB-1:0] first_at, first_at_q, at; // places in the window: the lowest of the bits looked at; of a packet
@@ -433,8 +434,9 @@ module berth_fp_ack #(
 
     // ---- storing -----------------------------------------------------------------------
     logic some_lost, can_give, in_order;
-    // Under selective repeat new packets do not wait for those that go again (berth_fp_tx_places): until these have left.
-    assign some_lost = lost_q_ != '0 || (selective ? busy_q != '0 : fixing_q != '0);
+    // Under selective repeat new packets do not wait for those that go again (berth_fp_tx_places): until these have left. What is
+    // being written of an answer is in `fixing`, and no reason to wait.
+    assign some_lost = lost_q_ != '0 || busy_q != '0;
     assign can_give = alive && lost_q_ != '0 && !busy_q[place_q_] && !halt_q;
     assign store    = op_q == STORE && (kind_q != SWEEP || alive);
     assign row_new  = {una_q, done_q, lost_q_, fixing_q, answers_q, heard_q, reads_q, marked_q, busy_q, place_q_, halt_q, armed_q, told_q, stamp_q,
@@ -553,7 +555,7 @@ module berth_fp_ack #(
                 stamp_q    <= m_stamp;
                 {hunting_q, anew_q, idle_q, idled_q, from_q} <= {m_hunting, m_anew, m_idle, m_idled, m_from};
                 was_una_q  <= m_una;
-                was_lost_q <= m_lost != '0 || (selective ? m_busy != '0 : m_fixing != '0);
+                was_lost_q <= m_lost != '0 || m_busy != '0;
                 was_halt_q <= m_halt;
                 next_q     <= next;
                 out_q      <= kind_q == AGAIN ? again_next_q : next;
@@ -601,7 +603,7 @@ module berth_fp_ack #(
                         seen_q  <= news != '0;
                         lose_q  <= is_nak && syndrome_q[4:0] == 5'd0 && in_window;
                         // without news no further packet is lost, unless nothing new is left to send since then
-                        if (is_ack && selective && (news != '0 || hears || (nothing_new && !idled_q))) begin
+                        if (is_ack && (news != '0 || hears || (nothing_new && !idled_q))) begin
                             hunt_q    <= 1'b1;
                             hunting_q <= 1'b1;
                             anew_q    <= hunting_q;
@@ -728,7 +730,7 @@ module berth_fp_ack #(
             LOOK: begin
                 newest_q  <= newest;
                 all_new_q <= idle_q && {16'd0, newest} == flight;
-                sure_q    <= idle_q && {16'd0, newest} == flight ? WB'(newest) - WB'(1)
+                sure_q    <= !selective ? '0 : idle_q && {16'd0, newest} == flight ? WB'(newest) - WB'(1)
                              : newest > {4'd0, reorder} ? WB'(newest) - WB'(reorder) : '0;
                 all_heard_q  <= idle_q && {16'd0, heard_q} == flight;
                 sure_heard_q <= idle_q && {16'd0, heard_q} == flight ? WB'(heard_q) - WB'(heard_q != 8'd0)

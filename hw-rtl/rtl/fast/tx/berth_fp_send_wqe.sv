@@ -8,7 +8,7 @@
 // else it counts as a plain doorbell, because the process has written the WQE to its queue as well.
 //
 // WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}; of a WRITE, READ or atomic, and with flag SEND_IMMEDIATE or
-// SEND_INVALIDATE, a line {address, key, immediate or key to invalidate} (message mode only; a READ or atomic only under selective repeat, and if the peer takes any); an atomic has one more line, {operand, what is compared};
+// SEND_INVALIDATE, a line {address, key, immediate or key to invalidate} (message mode only; a READ or atomic only if the peer takes any, under selective repeat or without credit lists); an atomic has one more line, {operand, what is compared};
 // a NOP or DELAY is its first line, and a BIND has one more line, {address, key, upper half of the bytes}; then SGEs, or with flag SEND_INLINE, and num_sge 0, up to MAX_INLINE bytes of data. A doorbell's slot has the
 // same form in 64 bytes, up to SLOT_INLINE bytes of data: two lines and 8 bytes behind the first line; its last 8 bytes are the commit word (decision 28).
 //
@@ -132,7 +132,8 @@ module berth_fp_send_wqe #(
     logic          message_p, remote_p, reads_p;
     assign cfg_mode = cfg.data;
     berth_fp_mem #(.WIDTH(3), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
-        .wdata({cfg_mode.message, cfg_mode.remote, cfg_mode.remote && cfg_mode.selective && cfg_mode.reads != 8'd0}),
+        .wdata({cfg_mode.message, cfg_mode.remote,
+                cfg_mode.remote && (cfg_mode.selective || cfg_mode.foreign) && cfg_mode.reads != 8'd0}),
         .re(p_read), .raddr(p_addr), .rdata({message_p, remote_p, reads_p}));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_pi (.clk(clk), .we(pi_we), .waddr(pi_q),
         .wdata(pi_data), .re(f_read), .raddr(f_addr), .rdata(pi));

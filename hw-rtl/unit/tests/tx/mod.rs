@@ -1072,7 +1072,7 @@ impl Bench {
             let foreign = !selective && rng.chance(0.5);
             let message = foreign || rng.chance(0.3);
             let log2_mtu = rng.between(8, 12) as u32;
-            let reads = if selective { rng.below(9) as u32 } else { 0 };
+            let reads = if selective || foreign { rng.below(9) as u32 } else { 0 };
             bench.connect(
                 q,
                 Settings {
@@ -1115,7 +1115,6 @@ impl Bench {
         let selective = rng.chance(0.6);
         let foreign = !selective && rng.chance(0.6);
         let message = foreign || (selective && rng.chance(0.5));
-        let asks = message && selective;
         let settings = Settings {
             selective,
             foreign,
@@ -1136,10 +1135,10 @@ impl Bench {
         let elements: Vec<_> = (0..packets.div_ceil(len.div_ceil(256)))
             .map(|_| {
                 let at = 0x1000 + rng.below(9999);
-                if asks && rng.chance(0.15) {
+                if message && rng.chance(0.15) {
                     return Element { atomic: Some(Atomic::random(rng)), ..Element::plain(at, ATOMIC_BYTES) };
                 }
-                let source = (asks && rng.chance(0.5)).then(|| (rng.draw(), 7));
+                let source = (message && rng.chance(0.5)).then(|| (rng.draw(), 7));
                 let remote = (foreign && source.is_none() && rng.chance(0.4)).then(|| (rng.draw(), 7));
                 let immediate = (foreign && source.is_none() && rng.chance(0.3)).then(|| rng.draw() as u32);
                 Element { source, remote, immediate, ..Element::plain(at, len) }
@@ -1186,7 +1185,7 @@ impl Bench {
             let n = rng.below(if near { flight.min(3) } else { flight }.into()) as u32;
             let psn = (model.window().una().get() + n) & 0xff_ffff;
             let data = self.peers[&q].data_for(psn);
-            if asks && rng.chance(0.6) {
+            if message && rng.chance(0.6) {
                 if !data.bytes.is_empty() {
                     model.response(now, &data.response());
                     self.answers.push(Answer { due: self.cycle, q, data });
