@@ -54,7 +54,7 @@ pub trait Target {
     /// Size in bytes of the receive that credit `number` stands for, if it is announced (or,
     /// towards peers without credit lists, posted) and not complete.
     fn credit(&self, number: u32) -> Option<u32>;
-    /// Whether a remote access may be done. Called for each packet of a WRITE under selective repeat.
+    /// Whether a remote access may be done. Called for each packet of a WRITE: a key may end between two of them.
     fn access(&mut self, access: &Access) -> Admit;
 }
 
@@ -189,7 +189,8 @@ pub struct ResponderConfig {
     pub log2_mtu: u8,
     /// Selective repeat, else in order only.
     pub selective: bool,
-    /// A peer without credit lists: a SEND without a receive is answered by RNR with this timer code (1 to 31). None: it breaks the connection.
+    /// A peer without credit lists: what has no receive, or no memory yet, is answered by RNR with this timer code (1 to 31).
+    /// None: a SEND without a receive breaks the connection, and a GO ends the wait for memory.
     pub rnr_timer: Option<u8>,
     /// Packets placed before an acknowledgement is due without being asked for.
     pub ack_every: u8,
@@ -510,7 +511,8 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         {
             return match fault {
                 Fault::NotReady => self.hold(fault, self.config.rnr_timer.unwrap_or(1)),
-                Fault::NotResident => self.hold(fault, NOT_YET_TIMER),
+                // Who knows no GO comes back by itself.
+                Fault::NotResident => self.hold(fault, self.config.rnr_timer.unwrap_or(NOT_YET_TIMER)),
                 Fault::Access => self.refuse(fault, NakCode::RemoteAccess),
                 Fault::NoCredit | Fault::PageFault => self.refuse(fault, NakCode::RemoteOperation),
                 _ => self.refuse(fault, NakCode::InvalidRequest),
@@ -689,7 +691,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         if !self.well_formed(p, ends) || !fits || (self.config.selective && p.position != Position::Only) {
             return Verdict::Drop(Fault::Invalid);
         }
-        if remote.len != 0 && (index == 0 || self.config.selective) {
+        if remote.len != 0 {
             let first = psn.minus(index).get();
             let access =
                 Access { remote, right: Right::Write, first, packets: packets(remote.len, log2), again: false };
