@@ -382,7 +382,7 @@ package berth_card_pkg;
         logic        selective;
         logic [3:0]  log2_mtu;
         logic [7:0]  ack_every;         // packets, 1 or more
-        logic        foreign;           // no credit lists: RNR where there is no receive ...
+        logic        foreign;           // no credit lists: RNR where there is no receive, or no memory yet ...
         logic [4:0]  rnr;               // ... with this timer
         logic [5:0]  reads;             // READs under way at most
         logic [31:0] key;               // that is not to end
@@ -464,10 +464,17 @@ package berth_card_pkg;
         logic [1:0]  hollow;            // the data of the last receives fill a half (1), a quarter (2), an eighth (3) of them
     } given_t;
 
+    // The WRITE that a QP has under way without selective repeat: its first packet's PSN, and where it goes.
+    typedef struct packed {
+        logic [23:0] psn;
+        logic [63:0] va;
+        logic [31:0] key, whole;
+    } write_t;
+
     // A packet with data has come.
     typedef struct packed {
         logic [23:0] psn;
-        logic        begins, ends;      // a piece
+        logic        begins, ends;      // a piece; a WRITE, but for selective repeat
         logic        has_imm;
         logic        invalidate;        // `imm` is a key that is to end
         logic        solicited;

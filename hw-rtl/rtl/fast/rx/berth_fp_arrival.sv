@@ -4,7 +4,8 @@
 //
 // Whether a WRITE may be placed is known when it comes (`berth_fp_target`), but for a one-shot key (QP-12): it is claimed
 // here, by the first packet that is taken. Of a WRITE with immediate the last packet is taken in order only, as it uses the
-// receive whose turn it is.
+// receive whose turn it is. Without selective repeat only the first packet says where the WRITE goes: `berth_fp_target` hears of
+// it when it is taken, and lets none behind it pass before.
 //
 // A READ is taken in order only, by a request that stands for the PSNs of the whole answer: all of them have come then, and
 // each is in place when `berth_fp_respond` says that it is answered, which is in their order. That engine keeps what is to be
@@ -94,6 +95,12 @@ module berth_fp_arrival #(
     output logic                       over_valid,
     input  logic                       over_ready,
     output berth_card_pkg::key_use_t   over,
+    // The first packet of a WRITE whose others do not say where it goes: it is being judged; it is taken, which is the last that
+    // is heard of it.
+    output logic                       opens,
+    output logic [QW-1:0]              opens_q,
+    output logic                       open_valid,
+    output berth_card_pkg::write_t     open,
     // Payloads to be placed.
     output logic                       place_valid,
     input  logic                       place_ready,
@@ -143,7 +150,7 @@ module berth_fp_arrival #(
   localparam logic [7:0] ACK_NO_COUNT = 8'h1f, NAK = 8'h60, RNR_NAK = 8'h20;
   localparam logic [4:0] NAK_INVALID = 5'd1, NAK_ACCESS = 5'd2, NAK_OPERATION = 5'd3;
   localparam logic [LR:0] MOST_READS = berth_regs_pkg::MAX_READS[LR:0]; // of a QP, that `berth_fp_respond` keeps
-  localparam logic [4:0] NOT_YET = 5'd0;     // the longest RNR timer: a GO ends it (PC-4)
+  localparam logic [4:0] NOT_YET = 5'd0;     // the longest RNR timer: a GO ends it (PC-4), which foreign peers do not know
   // Verdicts in the trace.
   localparam logic [3:0] V_PLACE = 4'd0, V_TAKEN = 4'd1, V_DUPLICATE = 4'd2, V_DROP = 4'd3;
 
@@ -326,7 +333,7 @@ module berth_fp_arrival #(
   logic [3:0] fault, fault_q;
   logic [3:0] verdict, verdict_q;
   logic follows, want_place, want_landed, want_done, want_free, want_broken, want_afr, want_close;
-  logic bad_size, more_follow, more_drain, skip_again, want_over, want_claim, claimed_q, claim_fails_q;
+  logic bad_size, bad_order, more_follow, more_drain, skip_again, want_over, want_claim, claimed_q, claim_fails_q;
   logic want_extent, want_read, extent_q, fits_q, full_q, in_order_only;
   logic [23:0] behind_q;    // of an old READ: packets up to the oldest that is not in place
   logic [31:0] part, part_q;    // bytes of a READ that are to be answered
@@ -388,7 +395,9 @@ module berth_fp_arrival #(
     want_claim  = 1'b0;
     want_extent = 1'b0;
     want_read   = 1'b0;
-    bad_size    = p_q.write ? (ends ? 24'(p_q.len) > mtu : 24'(p_q.len) != mtu || behind > 38'(p_q.whole))
+    // Without selective repeat a WRITE's opcode must say what its place does: it begins or goes on, and its last byte ends it.
+    bad_order   = !r_q.selective && ((p_q.begins ? r_q.begun : !(r_q.begun && r_q.write)) || p_q.ends != ends);
+    bad_size    = p_q.write ? bad_order || (ends ? 24'(p_q.len) > mtu : 24'(p_q.len) != mtu || behind > 38'(p_q.whole))
                               || (p_q.len == '0 && p_q.whole != '0) || (p_q.has_imm && !ends)
                   : (p_q.ends ? 24'(p_q.len) > mtu : 24'(p_q.len) != mtu) || (p_q.len == '0 && !(p_q.begins && p_q.ends))
                   || p_q.begins != (index == '0) || (!r_q.selective && !p_q.begins && !r_q.begun);
@@ -496,7 +505,7 @@ module berth_fp_arrival #(
                 case (fault)
                   berth_row_pkg::FAULT_NOT_READY, berth_row_pkg::FAULT_NOT_RESIDENT: begin
                     {f.refused, f.refusal} = {1'b1, RNR};
-                    f.refusal_code = fault == berth_row_pkg::FAULT_NOT_READY ? r_q.rnr : NOT_YET;
+                    f.refusal_code = fault == berth_row_pkg::FAULT_NOT_READY || r_q.foreign ? r_q.rnr : NOT_YET;
                     f.skipped = r_q.placed + 24'(run_q);
                   end
                   berth_row_pkg::FAULT_NO_CREDIT, berth_row_pkg::FAULT_PAGE: {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_OPERATION};
@@ -618,6 +627,13 @@ module berth_fp_arrival #(
 
   assign go = (!want_place || place_ready) && (!want_landed || landed_ready) && (!(want_done || want_close) || done_ready)
            && (!want_broken || broken_ready) && (!want_over || over_ready);
+  assign opens        = state_q != IDLE && op_q == OP_PACKET && p_q.write && p_q.begins && !p_q.ends;
+  assign opens_q      = q_q;
+  assign open_valid   = place_valid && opens;
+  assign open.psn     = p_q.psn;
+  assign open.va      = p_q.va;
+  assign open.key     = p_q.key;
+  assign open.whole   = p_q.whole;
   assign place_valid  = want_place && go;
   assign place_q       = q_q;
   assign place.psn     = p_q.psn;

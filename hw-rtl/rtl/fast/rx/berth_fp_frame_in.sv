@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Frames from the MAC, by what they are for: good SENDs, WRITEs, READs and atomics of a connected fast QP go on to arrival, good
-// ACKs, answers to READs and credit lists to the transmit half, all others to the core, which judges them itself. WRITEs, READs,
-// atomics and answers are those between Berth cards, WRITEs and READs with the RETH of the whole message.
+// ACKs, answers to READs and credit lists to the transmit half, all others to the core, which judges them itself. Under selective
+// repeat each packet of a WRITE has the RETH of the whole message, else only the first one has it. Answers are those of Berth cards.
 //
 // Two stages, one frame per cycle: fields and the row of the QP; judgement. A frame waits only for its own way out.
 module berth_fp_frame_in #(
@@ -68,6 +68,9 @@ module berth_fp_frame_in #(
   localparam logic [7:0] SEND_ONLY_IMM = berth_regs_pkg::BTH_SEND_ONLY_IMM[7:0];
   localparam logic [7:0] SEND_LAST_INVALIDATE = berth_regs_pkg::BTH_SEND_LAST_INVALIDATE[7:0];
   localparam logic [7:0] SEND_ONLY_INVALIDATE = berth_regs_pkg::BTH_SEND_ONLY_INVALIDATE[7:0];
+  localparam logic [7:0] WRITE_FIRST = berth_regs_pkg::BTH_WRITE_FIRST[7:0];
+  localparam logic [7:0] WRITE_MIDDLE = berth_regs_pkg::BTH_WRITE_MIDDLE[7:0];
+  localparam logic [7:0] WRITE_LAST_IMM = berth_regs_pkg::BTH_WRITE_LAST_IMM[7:0];
   localparam logic [7:0] WRITE_ONLY = berth_regs_pkg::BTH_WRITE_ONLY[7:0];
   localparam logic [7:0] WRITE_ONLY_IMM = berth_regs_pkg::BTH_WRITE_ONLY_IMM[7:0];
   localparam logic [7:0] READ_RESPONSE_FIRST = berth_regs_pkg::BTH_READ_RESPONSE_FIRST[7:0];
@@ -100,6 +103,7 @@ module berth_fp_frame_in #(
   endfunction
 
   // ---- 1: fields that need no row -------------------------------------------------------
+  logic only, reth;    // a WRITE in one packet; one that says where all of it goes
   logic roce, a_list, send, invalidate, write, read, atomic, an_ack, answer;
   logic [7:0] opcode;
   logic [15:0] ip_len;
@@ -109,7 +113,9 @@ module berth_fp_frame_in #(
   assign ip_len = b16(rf_hdr, 16);
   assign invalidate = opcode == SEND_LAST_INVALIDATE || opcode == SEND_ONLY_INVALIDATE;
   assign send   = opcode <= SEND_ONLY_IMM || invalidate;
-  assign write  = opcode == WRITE_ONLY || opcode == WRITE_ONLY_IMM;
+  assign write  = opcode >= WRITE_FIRST && opcode <= WRITE_ONLY_IMM;
+  assign only   = opcode == WRITE_ONLY || opcode == WRITE_ONLY_IMM;
+  assign reth   = opcode == WRITE_FIRST || only;
   assign atomic = opcode == CMP_SWAP || opcode == FETCH_ADD;
   assign read   = opcode == READ_REQUEST || atomic;
   assign an_ack = opcode == ACKNOWLEDGE || opcode == SELECTIVE_ACKNOWLEDGE;
@@ -128,7 +134,7 @@ module berth_fp_frame_in #(
         && (qpn < 24'(QPS)) && (!a_list || {b8(rf_hdr, 47), b16(rf_hdr, 48)} == 24'(berth_regs_pkg::CONTROL_QPN));
   end
 
-  logic v1_q, roce_q, send_q, write_q, read_q, atomic_q, ack_q1, answer_q1, list_q1, imm_q, invalidate_q, step;
+  logic v1_q, roce_q, send_q, write_q, only_q, reth_q, read_q, atomic_q, ack_q1, answer_q1, list_q1, imm_q, invalidate_q, step;
   logic [QW-1:0] q_q;
   berth_card_pkg::frame_t frame_q;
   logic [8*96-1:0] h_q;
@@ -155,12 +161,15 @@ module berth_fp_frame_in #(
       roce_q  <= roce;
       send_q  <= send;
       write_q <= write;
+      only_q  <= only;
+      reth_q  <= reth;
       read_q  <= read;
       atomic_q <= atomic;
       ack_q1  <= an_ack;
       answer_q1 <= answer;
       list_q1 <= a_list;
-      imm_q   <= opcode == SEND_LAST_IMM || opcode == SEND_ONLY_IMM || opcode == WRITE_ONLY_IMM || invalidate;
+      imm_q   <= opcode == SEND_LAST_IMM || opcode == SEND_ONLY_IMM || opcode == WRITE_LAST_IMM || opcode == WRITE_ONLY_IMM
+              || invalidate;
       invalidate_q <= invalidate;
       q_q     <= qpn[QW-1:0];
       frame_q <= rf;
@@ -183,7 +192,7 @@ module berth_fp_frame_in #(
     mine = roce_q && peer.on && {b16(h_q, 6), b32(h_q, 8)} == peer.mac && b32(h_q, 26) == peer.ip;
     ext  = '0;
     if (send_q || write_q)
-      ext = 13'(write_q ? RETH_BYTES : 0) + 13'(imm_q ? 4 : 0) + 13'(peer.selective ? PLACEMENT_BYTES : 0);
+      ext = 13'(reth_q ? RETH_BYTES : 0) + 13'(imm_q ? 4 : 0) + 13'(peer.selective ? PLACEMENT_BYTES : 0);
     if (read_q) ext = 13'(atomic_q ? ATOMIC_ETH_BYTES : RETH_BYTES);
     if (ack_q1 || (answer_q1 && op != READ_RESPONSE_MIDDLE)) ext = 13'(AETH_BYTES);
     if (list_q1) ext = 13'd8;
@@ -191,8 +200,8 @@ module berth_fp_frame_in #(
     // what a frame carries is a multiple of 4 bytes, with its padding
     mine    = mine && frame_q.len >= LEAST + ext + 13'(pad) && 2'(frame_q.len - LEAST - ext) == 2'd0;
     is_send = mine && ((send_q && (!peer.selective || placement[8]))
-                       || (peer.remote && peer.selective && !whole[31]
-                           && (write_q ? placement[8] : read_q && peer.reads && body == '0 && pad == '0)));
+                       || (peer.remote && write_q && !(reth_q && whole[31]) && (!peer.selective || (placement[8] && only_q)))
+                       || (peer.remote && read_q && peer.selective && !whole[31] && peer.reads && body == '0 && pad == '0));
     is_ack  = mine && ack_q1 && pad == '0
            && (op == ACKNOWLEDGE ? body == '0 : peer.selective && body == 13'(SACK_BYTES));
     is_answer = mine && answer_q1 && peer.selective;
@@ -203,10 +212,10 @@ module berth_fp_frame_in #(
            && {b8(h_q, AT_EXT + 5), b16(h_q, AT_EXT + 6)} == 24'(berth_regs_pkg::CONTROL_QPN);
   end
 
-  assign begins    = op == SEND_FIRST || op == SEND_ONLY || op == SEND_ONLY_IMM || op == SEND_ONLY_INVALIDATE || read_q;
-  assign ends      = op != SEND_FIRST && op != SEND_MIDDLE;
-  assign imm       = write_q ? b32(h_q, AT_EXT + RETH_BYTES) : b32(h_q, AT_EXT);
-  assign placement = write_q ? (imm_q ? b32(h_q, AT_EXT + RETH_BYTES + 4) : b32(h_q, AT_EXT + RETH_BYTES))
+  assign begins    = op == SEND_FIRST || op == SEND_ONLY || op == SEND_ONLY_IMM || op == SEND_ONLY_INVALIDATE || reth_q || read_q;
+  assign ends      = op != SEND_FIRST && op != SEND_MIDDLE && op != WRITE_FIRST && op != WRITE_MIDDLE;
+  assign imm       = reth_q ? b32(h_q, AT_EXT + RETH_BYTES) : b32(h_q, AT_EXT);
+  assign placement = reth_q ? (imm_q ? b32(h_q, AT_EXT + RETH_BYTES + 4) : b32(h_q, AT_EXT + RETH_BYTES))
                    : imm_q ? b32(h_q, AT_EXT + 4) : b32(h_q, AT_EXT);
   assign whole     = atomic_q ? 32'd8 : b32(h_q, AT_EXT + 12);
 
@@ -220,7 +229,7 @@ module berth_fp_frame_in #(
   assign item.solicited = h_q[8*(AT_BTH+1)+7];
   assign item.ack       = h_q[8*50+7];
   assign item.imm       = imm;
-  assign item.index     = read_q ? '0 : {1'b0, placement[31:9]};
+  assign item.index     = read_q || !peer.selective ? '0 : {1'b0, placement[31:9]};
   assign item.credit    = placement[7:0];
   assign item.len       = body;
   assign item.payload   = frame_q.place + 18'(AT_EXT) + 18'(ext);

@@ -411,6 +411,9 @@ module berth_fp_rx #(
   logic parse_passed;
   logic item_valid, item_ready, in_valid, in_ready, in_free_valid, list_valid, list_ready, ls_valid, ls_pop;
   berth_card_pkg::arrival_t item, in;
+  logic opens, open_valid;
+  logic [QW-1:0] opens_q;
+  berth_card_pkg::write_t open;
   logic [17:0] in_free_place;
   logic [QW-1:0] item_q, in_q, list_q, ls_q;
   berth_card_pkg::list_in_t list, ls;
@@ -538,6 +541,10 @@ module berth_fp_rx #(
       .item_ready,
       .item_q,
       .item,
+      .opens,
+      .opens_q,
+      .open_valid,
+      .open,
       .ask_valid,
       .ask_ready,
       .ask,
@@ -558,6 +565,7 @@ module berth_fp_rx #(
       .ev_stray(target_stray),
       .start(qp_starts),
       .start_q(fc.qpn[QW-1:0]),
+      .start_foreign(c_mode.foreign),
       .fence(target_fence),
       .fenced(target_fenced)
   );
@@ -723,6 +731,10 @@ module berth_fp_rx #(
       .over_valid,
       .over_ready,
       .over,
+      .opens,
+      .opens_q,
+      .open_valid,
+      .open,
       .place_valid,
       .place_ready,
       .place_q,

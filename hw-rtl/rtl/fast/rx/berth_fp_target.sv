@@ -6,7 +6,7 @@
 //
 // Where a page is missing, the packet goes on as `absent`, arrival tells the peer to wait (PC-4), and the host is asked for
 // more than the packet, as the rest of its WRITE is likely to come. When the host has answered, firmware is told, which tells
-// the peer to go on. So a page service holds up one connection, and no frame. What the host has made resident is not held
+// the peer to go on; a foreign one knows no such word, and comes back by itself. So a page service holds up one connection, and no frame. What the host has made resident is not held
 // meanwhile: the host keeps it for a while. Memory that cannot be had refuses the WRITE (QP-13).
 //
 // One request a QP is out at a time. WRITEs and READs that follow each other in memory are read ahead for: the next request leaves
@@ -17,6 +17,9 @@
 // which those are; it asks again, and its answer counts.
 //
 // A packet of no bytes touches no memory, and needs no key.
+//
+// Without selective repeat only the first packet of a WRITE says where it goes. Arrival tells when it has taken that one; a packet
+// behind it waits until it is judged, and goes on as if it said so itself. Whether it is the next one is for arrival to see.
 module berth_fp_target #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
@@ -34,6 +37,11 @@ module berth_fp_target #(
     input  logic                        item_ready,
     output logic [QW-1:0]               item_q,
     output berth_card_pkg::arrival_t    item,
+    // The first packet of a WRITE that says where the others go: see `berth_fp_arrival`.
+    input  logic                        opens,
+    input  logic [QW-1:0]               opens_q,
+    input  logic                        open_valid,
+    input  berth_card_pkg::write_t      open,
     // Keys: see `berth_fp_keys`.
     output logic                        ask_valid,
     input  logic                        ask_ready,
@@ -59,6 +67,7 @@ module berth_fp_target #(
     // A QP begins anew: what was found out for it before is forgotten; a request that is out stays so.
     input  logic                        start,
     input  logic [QW-1:0]               start_q,
+    input  logic                        start_foreign,
     // All packets that were here when `fence` was given have gone on.
     input  logic                        fence,
     output logic                        fenced
@@ -88,6 +97,17 @@ module berth_fp_target #(
   berth_card_pkg::arrival_t next_item, fetched, head_item;
   logic next_there, next_known, passes;
   logic [QW-1:0] head_item_q;
+  // Of packets that do not say where they go: their index, and what the first one said.
+  typedef struct packed {
+    logic [23:0] index;
+    logic [63:0] va;
+    logic [31:0] key, whole;
+  } place_t;
+  place_t head_place;
+  logic [$bits(head_place)-1:0] places [0:SLOTS-1];
+  berth_card_pkg::write_t under_way;
+  logic [4:0] openings [0:QPS-1];         // of each QP the newest first packet of such a WRITE that was looked at
+  logic goes_on, unjudged;
   berth_card_pkg::admission_t head_told;
 
   // With nobody before it, what is no WRITE or READ goes on at once.
@@ -97,6 +117,7 @@ module berth_fp_target #(
   assign {fetched_q, fetched}     = items[next_q[3:0]];
   assign {head_item_q, head_item} = items[head_q[3:0]];
   assign head_told   = answers[head_q[3:0]];
+  assign head_place  = places[head_q[3:0]];
   assign item_valid  = passes ? in_valid : head_q != next_q && known_q[head_q[3:0]];
   assign item_q      = passes ? in_q : head_item_q;
   always_comb begin
@@ -106,6 +127,12 @@ module berth_fp_target #(
       item.refusal  = fault_q[head_q[3:0]] ? berth_row_pkg::KEY_FAULT : head_told.refusal;
       item.one_shot = head_told.one_shot;
       item.absent   = absent_q[head_q[3:0]];
+    end
+    if (!passes && head_item.write && !head_item.begins) begin
+      item.index = head_place.index;
+      item.va    = head_place.va;
+      item.key   = head_place.key;
+      item.whole = head_place.whole;
     end
   end
 
@@ -132,7 +159,7 @@ module berth_fp_target #(
   logic judged, absent, failed, asks, came, stray, some_back, wish_there;
 
   // ---- the one that is looked at ------------------------------------------------------------------
-  typedef enum logic [1:0] {FETCH, LOOK, KEY, HOLD} state_t;
+  typedef enum logic [2:0] {FETCH, JOIN, INDEX, OFFSET, LOOK, KEY, HOLD} state_t;
   state_t state_q;
   logic plain, longer, refused;
   logic [37:0] offset_q, ends;            // of its bytes in the whole
@@ -143,14 +170,33 @@ module berth_fp_target #(
   logic slot_free;                        // what was held for the frame before it has gone back
   logic acquires;
 
-  // What lies beyond the whole is malformed, which arrival says.
+  // A packet that goes on with a WRITE waits until the one that may have begun it has left here, and arrival has judged it. (A
+  // position that is long over may look like one that is still here, until all before the packet have left.)
+  assign goes_on    = fetched.write && !fetched.begins;
+  assign unjudged   = 5'(openings[next_item_q] - head_q) < 5'(next_q - head_q) || (opens && opens_q == next_item_q);
+  always_ff @(posedge clk)
+    if (state_q == FETCH && next_there && fetched.write && fetched.begins && !fetched.ends) openings[fetched_q] <= next_q;
+  berth_fp_mem #(
+      .WIDTH($bits(open)),
+      .DEPTH(QPS),
+      .OWN(1'b1)
+  ) m_under_way (
+      .clk,
+      .we(open_valid),
+      .waddr(opens_q),
+      .wdata(open),
+      .re(state_q == JOIN && !unjudged),
+      .raddr(next_item_q),
+      .rdata(under_way)
+  );
+  // What lies beyond the whole is malformed, which arrival says; so is a packet of no bytes of a WRITE that has some.
   assign ends       = offset_q + 38'(next_item.len);
   // So is a READ that fills more than any window, unless it was answered before; then it is not looked for. And so is an
   // atomic that is not aligned.
   assign longer     = next_item.whole > 32'(WINDOW) << next_item.log2_mtu
                    || (next_item.atomic != berth_card_pkg::ATOMIC_NONE && next_item.va[2:0] != 3'd0);
   assign plain      = !(next_item.write || next_item.read) || next_item.whole == '0 || ends > 38'(next_item.whole)
-                   || (next_item.read && longer);
+                   || (next_item.read && longer) || (next_item.write && next_item.len == '0);
   assign ask_valid  = state_q == LOOK && !plain;
   assign ask.claim  = 1'b0;
   assign ask.again  = 1'b0;
@@ -179,7 +225,20 @@ module berth_fp_target #(
       FETCH: begin
         {next_item_q, next_item} <= {fetched_q, fetched};
         offset_q <= 38'(fetched.index) << fetched.log2_mtu;
-        if (next_there) state_q <= LOOK;
+        if (next_there) state_q <= goes_on ? JOIN : LOOK;
+      end
+      JOIN: if (!unjudged) state_q <= INDEX;
+      INDEX: begin
+        next_item.index <= next_item.psn - under_way.psn;
+        next_item.va    <= under_way.va;
+        next_item.key   <= under_way.key;
+        next_item.whole <= under_way.whole;
+        state_q <= OFFSET;
+      end
+      OFFSET: begin
+        offset_q <= 38'(next_item.index) << next_item.log2_mtu;
+        places[next_q[3:0]] <= {next_item.index, next_item.va, next_item.key, next_item.whole};
+        state_q <= LOOK;
       end
       LOOK: begin
         if (plain) begin
@@ -262,6 +321,7 @@ module berth_fp_target #(
   answer_state_t a_state_q;
   logic [QPS-1:0] begun_q;                // its row holds something ...
   logic [QPS-1:0] anew_q;                 // ... of a QP before it
+  logic [QPS-1:0] foreign_q;              // its peer comes back by itself
   logic [QW-1:0] a_q, a_of;
   logic [1:0] kind_q;
   logic [7:0] a_status_q;
@@ -337,6 +397,7 @@ module berth_fp_target #(
       end
     endcase
     if (start) anew_q[start_q] <= 1'b1;
+    if (start) foreign_q[start_q] <= start_foreign;
     if (rst) begin
       a_state_q <= A_READ;
       begun_q   <= '0;
@@ -411,7 +472,7 @@ module berth_fp_target #(
       end
     end
   end
-  assign came_valid  = came && a_state_q == A_DO;
+  assign came_valid  = came && a_state_q == A_DO && !foreign_q[a_q];
   assign came_q      = a_q;
   assign came_psn    = r.waits;
   assign came_status = a_status_q;

@@ -1240,13 +1240,12 @@ impl Rig {
         let Ok((packet, payload)) = wire::parse_trusted(frame) else { return };
         let Some(i) = self.qps.iter().position(|qp| qp.q == packet.bth.qpn) else { return };
         let Ok((request, _)) = wire::reliable::parse_request(&packet, payload, self.world.selective) else { return };
-        // Towards others WRITEs and READs are the core's.
-        let one_sided = match request.kind {
-            Kind::Write => true,
-            Kind::Send => false,
-            _ => self.world.reads > 0 && request.len == 0,
+        // Without selective repeat READs are the core's.
+        let mine = match request.kind {
+            Kind::Send | Kind::Write => true,
+            _ => self.world.selective && self.world.reads > 0 && request.len == 0,
         };
-        if matches!(request.kind, Kind::Send) || (one_sided && self.world.selective) {
+        if mine {
             self.qps[i].packets.push_back(request);
         }
     }
