@@ -77,6 +77,13 @@ fn one_qp_stream_aligned_and_warm() {
     }
 }
 
+/// A peer under selective repeat, one without, and a foreign one.
+fn peers() -> [World; 3] {
+    let selective = World::default();
+    let in_order = World { selective: false, ..World::default() };
+    [selective, in_order.clone(), World { foreign: true, ..in_order }]
+}
+
 /// The only WRITE of a test: `len` bytes to `va`, under a key for `binding`; then all is at rest.
 fn one_write(rig: &mut Rig, binding: Binding, va: u64, len: u32, key: impl Fn(u32) -> u32) {
     let bound = rig.bind(0, binding);
@@ -105,8 +112,8 @@ fn qp_3_a_write_is_placed_where_its_key_lets_it() {
         for (at, len, log2_mtu) in
             [(0, 1, 12), (4095, 2, 12), (1, 65_536, 12), (77, 5000, 8), (0, 256, 8), (4000, 0, 8)]
         {
-            for warm in [0, 50, 100] {
-                let mut rig = Rig::new(World { width, log2_mtu, warm, ..World::default() }, 1);
+            for (world, warm) in peers().into_iter().flat_map(|world| [0, 50, 100].map(|warm| (world.clone(), warm))) {
+                let mut rig = Rig::new(World { width, log2_mtu, warm, ..world }, 1);
                 let va = target(rig.qps[0].q) + at;
                 let binding = Binding { va, len: u64::from(len).max(1), rights: WRITE, ..Binding::default() };
                 one_write(&mut rig, binding, va, len, |key| key);
@@ -135,8 +142,10 @@ fn qp_11_a_write_that_no_key_lets_in_touches_nothing() {
             ("last byte", WRITE, 1, 5000, |key| key),
             ("wrap", WRITE, i64::MAX, 10, |key| key),
         ];
-        for (what, rights, at, len, key) in cases {
-            let mut rig = Rig::new(World { width, ..World::default() }, 1);
+        for ((what, rights, at, len, key), world) in
+            cases.into_iter().flat_map(|case| peers().map(|world| (case, world)))
+        {
+            let mut rig = Rig::new(World { width, ..world }, 1);
             let q = rig.qps[0].q;
             let binding = Binding { va: base(q), len: 5000, rights, ..Binding::default() };
             let va = base(q).wrapping_add_signed(at);
@@ -154,8 +163,9 @@ fn qp_11_a_write_that_no_key_lets_in_touches_nothing() {
 /// operational error".
 #[test]
 fn qp_13_a_write_to_memory_that_cannot_be_had_is_refused() {
-    for (width, missing) in widths().into_iter().flat_map(|width| [0, 3, 20].map(|page| (width, page))) {
-        let mut rig = Rig::new(World { width, warm: 0, ..World::default() }, 1);
+    let cases = widths().into_iter().flat_map(|width| [0, 3, 20].map(|page| (width, page)));
+    for ((width, missing), world) in cases.flat_map(|case| peers().map(|world| (case, world))) {
+        let mut rig = Rig::new(World { width, warm: 0, ..world }, 1);
         let va = target(rig.qps[0].q) + 100;
         rig.deny(0, va + missing * PAGE);
         one_write(&mut rig, Binding { va, len: 200_000, rights: WRITE, ..Binding::default() }, va, 100_000, |key| key);
@@ -714,8 +724,8 @@ fn pc_4_writes_in_order_are_read_ahead_for() {
 /// A one-shot key serves one WRITE of many packets, some of them twice; the next one is refused (QP-12).
 #[test]
 fn qp_12_a_one_shot_key_lets_one_write_in() {
-    for width in widths() {
-        let world = World { width, loss: 10, twice: 20, late: 20, timeout: 4000, ..World::default() };
+    for (width, world) in widths().into_iter().flat_map(|width| peers().map(|world| (width, world))) {
+        let world = World { width, loss: 10, twice: 20, late: 20, timeout: 4000, ..world };
         let mut rig = Rig::new(world, 5);
         let va = target(rig.qps[0].q);
         let key = rig.bind(0, Binding { va, len: 50_000, rights: WRITE, one_shot: true, region: 0 });
@@ -997,6 +1007,172 @@ fn any_packets_are_judged_answered_and_completed_as_by_the_golden_responder() {
 #[test]
 fn any_packets_in_order_are_judged_answered_and_completed_as_by_the_golden_responder() {
     check_any_packets(&[2, 3, 2, 3, 2, 3]);
+}
+
+/// WRITEs and SENDs of a peer without selective repeat, with or without an immediate; some packets come twice, too early or again
+/// from one before on, and now and then one is not as it must be in its PSN, kind, place in the message, length, key or range.
+fn any_writes(rig: &mut Rig, rng: &mut Rng) {
+    const MTU: u32 = 256;
+    let va = target(rig.qps[0].q) + 100;
+    let (rights, one_shot) = (if rng.chance(0.9) { WRITE } else { READ }, rng.chance(0.1));
+    let key = rig.bind(0, Binding { va, len: 20_000, rights, one_shot, region: 0 });
+    let recvs = rng.below(12) as usize;
+    (0..recvs).for_each(|n| rig.post(0, &[(buffer(16, n, 2), 600)]));
+    rig.ring(0);
+    rig.until(20_000, "memory", |rig| {
+        rig.held() as usize >= recvs && (rig.world.foreign || rig.usable(0) as usize == recvs)
+    });
+    let mut packets = Vec::new();
+    for _ in 0..24 {
+        let (kind, most) = if rng.chance(0.7) { (Kind::Write, 2500) } else { (Kind::Send, 600) };
+        let len = if rng.chance(0.3) { MTU * rng.below(3) as u32 } else { rng.below(most) as u32 };
+        let imm = rng.chance(0.3).then(|| rng.draw() as u32);
+        let all = Remote { va: va + rng.below(17_000), key: key ^ u32::from(rng.chance(0.005)), len };
+        packets.extend(cut(len, MTU).into_iter().map(|(position, _, len)| RequestPacket {
+            kind,
+            position,
+            len,
+            imm: imm.filter(|_| position.ends()),
+            remote: (kind == Kind::Write && position.begins()).then_some(all),
+            ..RequestPacket::default()
+        }));
+    }
+    let first = rig.qps[0].model.arrival().expected().get();
+    let (mut at, mut left) = (0, 300);
+    while at < packets.len() && left > 0 {
+        left = if rig.qps[0].broken.is_some() { left.min(4) } else { left } - 1;
+        let mut p = packets[at];
+        p.psn = first.wrapping_add(at as u32) & 0xff_ffff;
+        let wrong = if rng.chance(0.02) { rng.below(6) } else { 6 };
+        match wrong {
+            0 => p.psn = p.psn.wrapping_add([1, 2, 300, 0xff_fffe][rng.below(4) as usize]) & 0xff_ffff,
+            1 => {
+                p.position = [Position::First, Position::Middle, Position::Last, Position::Only][rng.below(4) as usize]
+            }
+            2 => p.len = [0, 1, 255, 256, 257, 300][rng.below(6) as usize],
+            3 => p.kind = if p.kind == Kind::Send { Kind::Write } else { Kind::Send },
+            4 => {
+                p.remote =
+                    p.remote.map(|all| Remote { len: (all.len + rng.below(513) as u32).saturating_sub(256), ..all })
+            }
+            5 => p.remote = p.remote.map(|all| Remote { va: all.va + rng.below(9000), ..all }),
+            _ => (),
+        }
+        // As the opcode has it.
+        p.imm = p.imm.filter(|_| p.position.ends());
+        let all = Remote { va, key, len: p.len };
+        p.remote = (p.kind == Kind::Write && p.position.begins()).then(|| p.remote.unwrap_or(all));
+        p.remote = p.remote.map(|all| Remote { len: all.len & i32::MAX as u32, ..all });
+        (p.ack_request, p.solicited) = (rng.chance(0.2), rng.chance(0.2));
+        let frame = rig.frame(0, &p, &vec![0x5a; p.len as usize]);
+        rig.inject(frame, 0);
+        let pause = if rng.chance(0.5) { 1 } else { rng.between(1, 200) };
+        let until = rig.now() + pause;
+        rig.until(500, "some time", |rig| rig.now() >= until);
+        // What is expected, or what the peer would send as if it were; from there on it goes on.
+        let expected = rig.qps[0].model.arrival().expected().get().wrapping_sub(first) & 0xff_ffff;
+        at = match rng.below(20) {
+            0 => at.saturating_sub(rng.below(12) as usize),
+            1 => at + 1 + rng.below(6) as usize,
+            2..5 => expected as usize,
+            _ => at + 1,
+        };
+        if at >= packets.len() {
+            let until = rig.now() + 300;
+            rig.until(500, "some time", |rig| rig.now() >= until);
+            at = (rig.qps[0].model.arrival().expected().get().wrapping_sub(first) & 0xff_ffff) as usize;
+        }
+    }
+    rig.until(100_000, "the host's answers", |rig| rig.asking() == 0);
+    rig.rests();
+}
+
+/// The model judges each packet, says what is answered and completed, and owes nothing when the RTL rests.
+#[test]
+fn any_writes_in_order_are_judged_answered_and_completed_as_by_the_golden_responder() {
+    let seed = seed(13);
+    for width in widths() {
+        let mut verdicts = [0; 14];
+        for case in 0..cases(80) {
+            let mut draw = Rng(mix(seed ^ 0x3317e) ^ mix(case));
+            let world = World {
+                width,
+                log2_mtu: 8,
+                selective: false,
+                foreign: draw.chance(0.5),
+                message_mode: true,
+                stall: if draw.chance(0.3) { 30 } else { 0 },
+                read: 20,
+                write: draw.between(1, 60),
+                warm: if draw.chance(0.3) { 50 } else { 100 },
+                service: draw.between(10, 2000),
+                loss: 100,
+                ..World::default()
+            };
+            let mut rig = Rig::new(world, draw.draw());
+            any_writes(&mut rig, &mut draw);
+            verdicts.iter_mut().zip(rig.verdicts).for_each(|(sum, n)| *sum += n);
+        }
+        println!("{width} bits: placed, taken, duplicates, dropped by fault: {verdicts:?}");
+    }
+}
+
+/// Each WRITE that is not whole or not in its place breaks the connection: the peer hears "invalid request". Of one that is, the
+/// packets go one behind the other, whatever comes between them that is not in order.
+#[test]
+fn qp_3_a_write_of_a_foreign_peer_is_whole_and_in_its_place() {
+    use Position::{First, Last, Middle, Only};
+    const MTU: u32 = 256;
+    // Bytes of the whole, if it is said, and of the packet.
+    let w = |position, whole: Option<u32>, len| (Kind::Write, position, whole, len);
+    let send = |position, len| (Kind::Send, position, None, len);
+    let cases: [(&str, &[(Kind, Position, Option<u32>, u32)]); 18] = [
+        ("goes on with nothing", &[w(Middle, None, MTU)]),
+        ("ends nothing", &[w(Last, None, 1)]),
+        ("goes on behind its end", &[w(First, Some(MTU + 1), MTU), w(Last, None, 1), w(Last, None, 1)]),
+        ("goes on behind the only one", &[w(Only, Some(1), 1), w(Last, None, 1)]),
+        ("begins in another", &[w(First, Some(3 * MTU), MTU), w(First, Some(3 * MTU), MTU)]),
+        ("only one in another", &[w(First, Some(3 * MTU), MTU), w(Only, Some(1), 1)]),
+        ("SEND in a WRITE", &[w(First, Some(3 * MTU), MTU), send(Middle, MTU)]),
+        ("SEND begins in a WRITE", &[w(First, Some(3 * MTU), MTU), send(Only, 1)]),
+        ("WRITE in a SEND", &[send(First, MTU), w(Middle, None, MTU)]),
+        ("short first", &[w(First, Some(3 * MTU), MTU - 1)]),
+        ("short middle", &[w(First, Some(3 * MTU), MTU), w(Middle, None, MTU - 1)]),
+        ("first one that is the last", &[w(First, Some(MTU), MTU)]),
+        ("empty last", &[w(First, Some(MTU + 1), MTU), w(Last, None, 0)]),
+        ("long last", &[w(First, Some(2 * MTU + 9), MTU), w(Last, None, MTU + 9)]),
+        ("less than it said", &[w(First, Some(3 * MTU), MTU), w(Last, None, MTU)]),
+        ("more than it said", &[w(First, Some(MTU + 1), MTU), w(Last, None, 2)]),
+        ("never ends", &[w(First, Some(2 * MTU), MTU), w(Middle, None, MTU)]),
+        ("only one, and less than it said", &[w(Only, Some(9), 8)]),
+    ];
+    for width in widths() {
+        for (what, packets) in cases {
+            let world = World { width, log2_mtu: 8, selective: false, foreign: true, loss: 100, ..World::default() };
+            let mut rig = Rig::new(World { message_mode: true, ..world }, 5);
+            rig.post(0, &[(buffer(16, 0, 2), 1000)]);
+            rig.post(0, &[(buffer(16, 1, 2), 1000)]);
+            rig.ring(0);
+            rig.until(5000, "memory", |rig| rig.held() >= 2);
+            let va = target(rig.qps[0].q);
+            let key = rig.bind(0, Binding { va, len: 5000, rights: WRITE, ..Binding::default() });
+            let first = rig.qps[0].model.arrival().expected().get();
+            for (psn, &(kind, position, whole, len)) in (first..).zip(packets) {
+                // When those before it are in place: the NAK is for the first that is not.
+                let after = 200 * u64::from(psn - first);
+                let remote = whole.map(|len| Remote { va, key, len });
+                let psn = psn & 0xff_ffff;
+                let p = RequestPacket { psn, kind, position, len, remote, ..RequestPacket::default() };
+                let frame = rig.frame(0, &p, &vec![1; len as usize]);
+                rig.inject(frame, after);
+            }
+            rig.until(2000, what, |rig| rig.broken(0) == Some(6));
+            rig.until(500, "the NAK", |rig| !rig.replies.is_empty());
+            let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::InvalidRequest), sack: None };
+            let last = rig.replies.last().expect("the NAK");
+            assert_eq!((last.body, last.psn), (refused, (first + packets.len() as u32 - 1) & 0xff_ffff), "{what}");
+        }
+    }
 }
 
 /// It is given back when it is judged, and not once more when what waits behind the hole breaks the connection.
