@@ -201,7 +201,7 @@ module berth_fp_frame_in #(
     mine    = mine && frame_q.len >= LEAST + ext + 13'(pad) && 2'(frame_q.len - LEAST - ext) == 2'd0;
     is_send = mine && ((send_q && (!peer.selective || placement[8]))
                        || (peer.remote && write_q && !(reth_q && whole[31]) && (!peer.selective || (placement[8] && only_q)))
-                       || (peer.remote && read_q && peer.selective && !whole[31] && peer.reads && body == '0 && pad == '0));
+                       || (peer.remote && read_q && !whole[31] && peer.reads && body == '0 && pad == '0));
     is_ack  = mine && ack_q1 && pad == '0
            && (op == ACKNOWLEDGE ? body == '0 : peer.selective && body == 13'(SACK_BYTES));
     is_answer = mine && answer_q1 && peer.selective;

@@ -1240,10 +1240,9 @@ impl Rig {
         let Ok((packet, payload)) = wire::parse_trusted(frame) else { return };
         let Some(i) = self.qps.iter().position(|qp| qp.q == packet.bth.qpn) else { return };
         let Ok((request, _)) = wire::reliable::parse_request(&packet, payload, self.world.selective) else { return };
-        // Without selective repeat READs are the core's.
         let mine = match request.kind {
             Kind::Send | Kind::Write => true,
-            _ => self.world.selective && self.world.reads > 0 && request.len == 0,
+            _ => self.world.reads > 0 && request.len == 0,
         };
         if mine {
             self.qps[i].packets.push_back(request);
