@@ -193,8 +193,8 @@ fn qp_3_a_read_brings_what_is_in_memory() {
         for (at, len, log2_mtu) in
             [(0, 1, 12), (4095, 2, 12), (1, 65_536, 12), (77, 5000, 8), (0, 256, 8), (4000, 0, 8), (9, 200_000, 10)]
         {
-            for warm in [0, 50, 100] {
-                let mut rig = Rig::new(World { width, log2_mtu, warm, ..World::default() }, 1);
+            for (world, warm) in peers().into_iter().flat_map(|world| [0, 50, 100].map(|warm| (world.clone(), warm))) {
+                let mut rig = Rig::new(World { width, log2_mtu, warm, ..world }, 1);
                 let va = target(rig.qps[0].q) + at;
                 rig.fill(0, va, len);
                 let binding = Binding { va, len: u64::from(len).max(1), rights: READ, ..Binding::default() };
@@ -221,8 +221,10 @@ fn qp_11_a_read_that_no_key_lets_in_reads_nothing() {
             ("last byte", READ, 1, 5000, |key| key),
             ("wrap", READ, i64::MAX, 10, |key| key),
         ];
-        for (what, rights, at, len, key) in cases {
-            let mut rig = Rig::new(World { width, ..World::default() }, 1);
+        for ((what, rights, at, len, key), world) in
+            cases.into_iter().flat_map(|case| peers().map(|world| (case, world)))
+        {
+            let mut rig = Rig::new(World { width, ..world }, 1);
             let q = rig.qps[0].q;
             let binding = Binding { va: base(q), len: 5000, rights, ..Binding::default() };
             one_read(&mut rig, binding, base(q).wrapping_add_signed(at), len, key);
@@ -255,8 +257,8 @@ fn qp_3_an_atomic_changes_memory_and_brings_what_stood_there() {
         for (add, compare, there) in
             [(true, 0, fresh.wrapping_add(77)), (false, fresh, 77), (false, fresh ^ 1 << 63, fresh)]
         {
-            for warm in [0, 100] {
-                let mut rig = Rig::new(World { width, warm, ..World::default() }, 1);
+            for (world, warm) in peers().into_iter().flat_map(|world| [0, 100].map(|warm| (world.clone(), warm))) {
+                let mut rig = Rig::new(World { width, warm, ..world }, 1);
                 let (q, va) = (rig.qps[0].q, target(rig.qps[0].q) + 4088);
                 let binding = Binding { va, len: 8, rights: ATOMIC, ..Binding::default() };
                 one_atomic(&mut rig, binding, Atomic { add, va, operands: [77, compare] }, |key| key);
@@ -425,7 +427,7 @@ fn qp_3_atomics_are_carried_out_once_whatever_the_wire_does() {
                 service: rng.between(10, 1000),
                 reads: rng.between(1, u64::from(MAX_READS)) as u32,
                 timeout: 4000,
-                ..World::default()
+                ..peers()[rng.below(3) as usize]
             };
             let mut rig = Rig::new(world, rng.draw());
             let all = ATOMIC | READ | WRITE;
@@ -470,9 +472,10 @@ fn qp_3_atomics_are_carried_out_once_whatever_the_wire_does() {
 /// do not count whose answers have a place to be sent from.
 #[test]
 fn qp_3_more_reads_than_the_qp_takes_are_refused() {
-    for (width, reads) in widths().into_iter().flat_map(|width| [1, 5, MAX_READS].map(|reads| (width, reads))) {
+    let cases = widths().into_iter().flat_map(|width| [1, 5, MAX_READS].map(|reads| (width, reads)));
+    for ((width, reads), world) in cases.flat_map(|case| peers().map(|world| (case, world))) {
         // What is in memory comes when all requests have.
-        let mut rig = Rig::new(World { width, reads, read: 100_000, loss: 100, ..World::default() }, 1);
+        let mut rig = Rig::new(World { width, reads, read: 100_000, loss: 100, ..world }, 1);
         let va = target(rig.qps[0].q);
         let key = rig.bind(0, Binding { va, len: 100_000, rights: READ, ..Binding::default() });
         let first = rig.qps[0].model.arrival().expected().get();
@@ -493,8 +496,9 @@ fn qp_3_more_reads_than_the_qp_takes_are_refused() {
 /// A READ of memory of which a page cannot be had is refused, whichever page it is: the peer hears "remote operational error".
 #[test]
 fn qp_13_a_read_of_memory_that_cannot_be_had_is_refused() {
-    for (width, missing) in widths().into_iter().flat_map(|width| [0, 1].map(|page| (width, page))) {
-        let mut rig = Rig::new(World { width, warm: 0, ..World::default() }, 1);
+    let cases = widths().into_iter().flat_map(|width| [0, 1].map(|page| (width, page)));
+    for ((width, missing), world) in cases.flat_map(|case| peers().map(|world| (case, world))) {
+        let mut rig = Rig::new(World { width, warm: 0, ..world }, 1);
         let va = target(rig.qps[0].q) + 100;
         rig.deny(0, va + missing * PAGE);
         one_read(&mut rig, Binding { va, len: 200_000, rights: READ, ..Binding::default() }, va, 8000, |key| key);
@@ -552,8 +556,8 @@ fn pc_4_a_copy_of_an_answered_read_takes_nobody_s_turn_to_wait() {
 /// A one-shot key serves one READ of many requests, some of them twice; the next one is refused (QP-12).
 #[test]
 fn qp_12_a_one_shot_key_lets_one_read_in() {
-    for width in widths() {
-        let world = World { width, loss: 10, twice: 20, late: 20, timeout: 4000, ..World::default() };
+    for (width, world) in widths().into_iter().flat_map(|width| peers().map(|world| (width, world))) {
+        let world = World { width, loss: 10, twice: 20, late: 20, timeout: 4000, ..world };
         let mut rig = Rig::new(world, 5);
         let va = target(rig.qps[0].q);
         rig.fill(0, va, 50_000);
@@ -635,7 +639,7 @@ fn any_reads_are_judged_and_answered_as_by_the_golden_responder() {
     for width in widths() {
         let mut verdicts = [0; 14];
         let (mut answers, mut repeated, mut carried_out) = ([0; 2], 0, 0);
-        for case in 0..cases(40) {
+        for case in 0..cases(60) {
             let mut rng = Rng(mix(seed(11)) ^ mix(case ^ 0x5ead));
             let world = World {
                 width,
@@ -646,7 +650,7 @@ fn any_reads_are_judged_and_answered_as_by_the_golden_responder() {
                 service: rng.between(10, 2000),
                 loss: 100,
                 reads: rng.between(1, u64::from(MAX_READS)) as u32,
-                ..World::default()
+                ..peers()[[0, 0, 1, 2][rng.below(4) as usize]]
             };
             let mut rig = Rig::new(world, rng.draw());
             let va = target(rig.qps[0].q);
@@ -1126,7 +1130,7 @@ fn qp_3_a_write_of_a_foreign_peer_is_whole_and_in_its_place() {
     // Bytes of the whole, if it is said, and of the packet.
     let w = |position, whole: Option<u32>, len| (Kind::Write, position, whole, len);
     let send = |position, len| (Kind::Send, position, None, len);
-    let cases: [(&str, &[(Kind, Position, Option<u32>, u32)]); 18] = [
+    let cases: [(&str, &[(Kind, Position, Option<u32>, u32)]); 21] = [
         ("goes on with nothing", &[w(Middle, None, MTU)]),
         ("ends nothing", &[w(Last, None, 1)]),
         ("goes on behind its end", &[w(First, Some(MTU + 1), MTU), w(Last, None, 1), w(Last, None, 1)]),
@@ -1136,6 +1140,9 @@ fn qp_3_a_write_of_a_foreign_peer_is_whole_and_in_its_place() {
         ("SEND in a WRITE", &[w(First, Some(3 * MTU), MTU), send(Middle, MTU)]),
         ("SEND begins in a WRITE", &[w(First, Some(3 * MTU), MTU), send(Only, 1)]),
         ("WRITE in a SEND", &[send(First, MTU), w(Middle, None, MTU)]),
+        ("READ in a WRITE", &[w(First, Some(3 * MTU), MTU), (Kind::Read, Only, Some(9), 0)]),
+        ("atomic in a WRITE", &[w(First, Some(3 * MTU), MTU), (Kind::FetchAdd, Only, Some(8), 0)]),
+        ("READ in a SEND", &[send(First, MTU), (Kind::Read, Only, Some(9), 0)]),
         ("short first", &[w(First, Some(3 * MTU), MTU - 1)]),
         ("short middle", &[w(First, Some(3 * MTU), MTU), w(Middle, None, MTU - 1)]),
         ("first one that is the last", &[w(First, Some(MTU), MTU)]),

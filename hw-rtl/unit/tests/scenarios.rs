@@ -185,15 +185,14 @@ fn receive(mut rig: Rig, rng: &mut Rng) -> [u64; 14] {
         })
         .collect();
     // And memory that it may change, eight bytes at a time, and read.
-    let asked = if rig.world.selective { qps } else { 0 };
-    let numbers: Vec<_> = (0..asked)
+    let numbers: Vec<_> = (0..qps)
         .map(|i| {
             let va = target(rig.qps[i].q) + 0x2000_0000 + 8 * rng.below(600);
             (va, rig.bind(i, Binding { va, len: 64, rights: ATOMIC, ..Binding::default() }))
         })
         .collect();
     // And memory that it may read.
-    let sources: Vec<_> = (0..asked)
+    let sources: Vec<_> = (0..qps)
         .map(|i| {
             let (va, len) = (target(rig.qps[i].q) + 0x1000_0000 + rng.below(4096), 1 + rng.below(200_000));
             rig.fill(i, va, len as u32);
