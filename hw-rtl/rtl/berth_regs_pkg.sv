@@ -114,6 +114,7 @@ package berth_regs_pkg;
     localparam logic [31:0] CMD_KEY_BIND             = 32'h00000020; // Firmware
     localparam logic [31:0] CMD_KEY_FREE             = 32'h00000021; // Firmware
     localparam logic [31:0] CMD_KEYS_DROP            = 32'h00000022; // Firmware
+    localparam logic [31:0] CMD_QP_PEER              = 32'h00000023; // Firmware
 
     // Events (card to host)
     localparam logic [31:0] EV_PAGE_NEED             = 32'h00000001; // RTL
@@ -156,6 +157,7 @@ package berth_regs_pkg;
     localparam logic [31:0] WC_NO_MEMORY             = 32'h00000009; // The host had no memory to bring the element's pages in, however often it tried
     localparam logic [31:0] WC_REMOTE_ACCESS         = 32'h0000000a; // The peer's key does not allow the access: unknown, of another protection domain, unbound, used up, wrong range or right
     localparam logic [31:0] WC_BIND                  = 32'h0000000b; // A BIND names a key that the QP's protection domain does not have, or a range or right that cannot be
+    localparam logic [31:0] WC_RNR_RETRY             = 32'h0000000c; // The peer had no receive, however often it was tried: RNR retries are used up
 
     // Command status
     localparam logic [31:0] CMD_OK                   = 32'h00000000; // Done

@@ -69,6 +69,9 @@ pub const IOC_REJECT: u32 = iowr(0x24, core::mem::size_of::<Accept>());
 pub const IOC_DISCONNECT: u32 = iowr(0x25, core::mem::size_of::<Handle>());
 /// Takes the next context event (`EAGAIN` when there is none).
 pub const IOC_GET_EVENT: u32 = iowr(0x26, core::mem::size_of::<ContextEvent>());
+/// Gives a queue pair of message mode a peer that speaks plain RoCEv2, which is told nothing; the outcome comes as a context
+/// event.
+pub const IOC_SET_PEER: u32 = iowr(0x27, core::mem::size_of::<SetPeer>());
 /// Copies counters. Works without a context.
 pub const IOC_COUNTERS: u32 = iowr(0x30, core::mem::size_of::<Counters>());
 /// Takes log bytes of the firmware (CAP_SYS_ADMIN). Works without a context.
@@ -369,6 +372,30 @@ pub struct Connect {
     pub private_len: u32,
     /// in: private data.
     pub private: [u8; 32],
+    /// in: identity of the QP, or 0.
+    pub identity: u64,
+}
+
+/// `IOC_SET_PEER`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetPeer {
+    /// in: QPN.
+    pub qpn: u32,
+    /// in: peer's IPv4 address, first byte in bits 31:24; the card's own means loopback (QP-18).
+    pub ipv4: u32,
+    /// in: QPN there (3 to 2^24 - 1).
+    pub peer_qpn: u32,
+    /// in: PSN of the first packet that goes (0 to 2^24 - 1).
+    pub psn: u32,
+    /// in: PSN of the first packet that comes (0 to 2^24 - 1).
+    pub peer_psn: u32,
+    /// in: path MTU in bytes: 256, 512, 1024, 2048 or 4096, no more than the device's.
+    pub mtu: u32,
+    /// in: time that the peer is to wait while there is no receive for it, as InfiniBand codes it (0 to 31).
+    pub rnr_timer: u32,
+    /// in: how often in a row the peer may have no receive for a packet before that fails (0 to 6; 7: any number of times).
+    pub rnr_retries: u32,
     /// in: identity of the QP, or 0.
     pub identity: u64,
 }

@@ -377,6 +377,25 @@ messages! {
         /// Address space.
         asid: u8 = 2 . 0,
     }
+    /// Says who a queue pair's peer is.
+    QpPeer = CMD_QP_PEER {
+        /// QP that gets the peer.
+        qpn: u32 = 2,
+        /// The peer's IPv4 address.
+        ipv4: u32 = 3,
+        /// QPN there, 3 to 2^24 - 1.
+        peer_qpn: u32 = 4,
+        /// PSN of the first packet that goes, up to 2^24 - 1.
+        psn: u32 = 5,
+        /// PSN of the first packet that comes, likewise.
+        peer_psn: u32 = 6,
+        /// Path MTU in bytes: 256 to 4096, no more than the end node's.
+        mtu: u32 = 7,
+        /// Time that the peer is to wait while there is no receive for it, as InfiniBand codes it (0 to 31; verbs call it `min_rnr_timer`).
+        rnr_timer: u32 = 8,
+        /// How often in a row the peer may have no receive for a packet before that fails: 0 to 6; 7: any number of times.
+        rnr_retries: u32 = 9,
+    }
     }
 }
 

@@ -79,6 +79,8 @@ table! {
     CMD_KEY_FREE = 33;
     /// Firmware. Ends all keys of an address space; done as `CMD_KEY_BIND`.
     CMD_KEYS_DROP = 34;
+    /// Firmware. Gives a QP of message mode a peer that speaks plain RoCEv2, without a connection request. Done at once; the outcome is `EV_CM_ESTABLISHED`, when the peer's MAC address is known, or `EV_CM_CLOSED`.
+    CMD_QP_PEER = 35;
     }
 }
 
@@ -260,6 +262,23 @@ pub const TRIGGER_ADAPTIVE: u8 = 3;
 pub const MODE_STREAM: u8 = 0;
 /// Message mode: a send fills one receive, or fails by itself if the credit is too small for it.
 pub const MODE_MESSAGE: u8 = 1;
+
+/// Largest QPN on the wire, and largest PSN.
+pub const MAX_QPN: u32 = 0xff_ffff;
+/// Largest code of an RNR timer (IBTA 9.7.5.2.8).
+pub const MAX_RNR_TIMER: u32 = 31;
+/// RNR retries: any number of times.
+pub const RNR_FOR_EVER: u32 = 7;
+
+/// Whether an end node can have this path MTU, in bytes.
+pub const fn is_mtu(bytes: u32) -> bool {
+    matches!(bytes, 256 | 512 | 1024 | 2048 | 4096)
+}
+
+/// Whether one host can have this IPv4 address.
+pub const fn is_host(ipv4: u32) -> bool {
+    ipv4 != 0 && ipv4 >> 28 < 0xe
+}
 
 /// State of a QP as `CMD_QP_QUERY` gives it.
 #[repr(C)]

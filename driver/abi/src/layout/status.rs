@@ -58,6 +58,8 @@ table! {
     WC_REMOTE_ACCESS = 10;
     /// A BIND names a key that the QP's protection domain does not have, or a range or right that cannot be.
     WC_BIND = 11;
+    /// The peer had no receive, however often it was tried: RNR retries are used up.
+    WC_RNR_RETRY = 12;
     }
 }
 
