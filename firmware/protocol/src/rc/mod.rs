@@ -31,7 +31,7 @@ pub use requester::{
     Completion, Full, Immediate, Message, Op, Outcome, Requester, RequesterConfig, Status, Transmit, Wait,
 };
 pub use responder::{Access, Admit, Event, Fault, Place, Reply, Responder, ResponderConfig, Right, Target, Verdict};
-pub use timeout::{RoundTrip, Tries, Woken};
+pub use timeout::{NotReady, RoundTrip, Tries, Woken};
 pub use window::{Reach, Window};
 pub use witness::Witness;
 

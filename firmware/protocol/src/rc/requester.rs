@@ -3,7 +3,7 @@
 
 use super::packet::credit_count;
 use super::{
-    Bitmap, Kind, MAX_FLIGHT, MAX_WINDOW, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Reach, Remote,
+    Bitmap, Kind, MAX_FLIGHT, MAX_WINDOW, NOT_YET_TIMER, NakCode, NotReady, Placement, Position, Psn, Reach, Remote,
     RequestPacket, ResponseBody, ResponsePacket, RoundTrip, Syndrome, Tries, Wide, Window, Witness, Woken, packets,
     rnr_time,
 };
@@ -293,7 +293,7 @@ pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     /// Messages that may be begun if they use a receive (LSN). None: any.
     allowed: Option<u32>,
     tries: Tries,
-    rnr_tries: u8,
+    rnr: NotReady,
     wait: Option<Wait>,
     /// The last GO that came for an operation that is not acknowledged: it may overtake its NAK.
     go: Option<u32>,
@@ -337,7 +337,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             begun: 0,
             allowed: None,
             tries: Tries::NONE,
-            rnr_tries: 0,
+            rnr: NotReady::NONE,
             wait: None,
             go: None,
             woken: Woken::NONE,
@@ -931,7 +931,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         }
         let news = self.finish(bits, known, now);
         if news {
-            self.rnr_tries = 0;
+            self.rnr = NotReady::NONE;
         }
         // Under go-back-N any acknowledgement would lose what has gone again since; one that is repeated must not.
         let look = self.config.selective || news || heard;
@@ -963,16 +963,14 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         }
         // Later packets may have been dropped too; those that were not will be acknowledged meanwhile.
         self.window.lose_from(psn.since(self.window.una()));
-        let memory = timer & 0x1f == NOT_YET_TIMER;
+        // A foreign peer knows no "not yet": the code is a time as any other.
+        let memory = timer & 0x1f == NOT_YET_TIMER && !self.config.count_credits;
         if memory && (self.go.take().is_some() || self.woken.late(psn.get(), now, self.round)) {
             // GO has overtaken it.
             return Outcome::Progress;
         }
-        if !memory {
-            self.rnr_tries = self.rnr_tries.saturating_add(1).min(7);
-            if self.config.rnr_retries < 7 && self.rnr_tries > self.config.rnr_retries {
-                return self.fail(Status::NotReady);
-            }
+        if !memory && !self.rnr.again(psn.get(), self.config.rnr_retries) {
+            return self.fail(Status::NotReady);
         }
         self.wait = Some(if memory { Wait::Memory(psn.get()) } else { Wait::Receive(psn.get()) });
         self.probe_at = None;

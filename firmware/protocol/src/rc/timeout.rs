@@ -8,6 +8,7 @@
 //! often is asked is InfiniBand's retry count (IBTA 9.7.6.1.3).
 
 use crate::base::rule::{self, Rule};
+use berth_abi::ring::RNR_FOR_EVER;
 
 /// Most doublings of a time-out.
 const MAX_BACKOFF: u8 = 5;
@@ -80,6 +81,29 @@ impl Tries {
     }
 }
 
+/// RNR NAKs in a row for one packet: for want of a receive, as the peer of a foreign connection says it (IBTA 9.7.5.2.8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NotReady {
+    psn: u32,
+    tries: u8,
+}
+
+impl NotReady {
+    /// None.
+    pub const NONE: Self = Self { psn: 0, tries: 0 };
+
+    /// There is no receive for packet `psn`: what lies before it has arrived. True: it goes again after the time that the NAK
+    /// says; false: the `retries` are used up ([`RNR_FOR_EVER`]: they never are).
+    pub fn again(&mut self, psn: u32, retries: u8) -> bool {
+        if retries as u32 >= RNR_FOR_EVER {
+            return true;
+        }
+        let before = if self.psn == psn { self.tries } else { 0 };
+        *self = Self { psn, tries: before.saturating_add(1) };
+        rule::holds(Rule::RetriesEnd, before < retries)
+    }
+}
+
 /// The wait for the peer's memory (PC-4) that a GO ended last: which packet's, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Woken(Option<(u32, u64)>);
@@ -143,6 +167,19 @@ mod tests {
         let mut over = Woken::at(7, 1000);
         over.keep(|psn| psn != 7);
         assert_eq!(over, Woken::NONE);
+    }
+
+    #[test]
+    fn qp_7_rnr_naks_count_while_they_are_for_the_same_packet() {
+        for retries in 0..7 {
+            let mut rnr = NotReady::NONE;
+            for psn in [0, 5, 0] {
+                assert!((0..retries).all(|_| rnr.again(psn, retries)), "{retries}");
+            }
+            assert!(!rnr.again(0, retries) && !rnr.again(0, retries), "it stays so");
+        }
+        let mut rnr = NotReady::NONE;
+        assert!((0..300).all(|_| rnr.again(3, 7)), "7: for ever");
     }
 
     #[test]
