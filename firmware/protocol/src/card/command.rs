@@ -3,23 +3,24 @@
 
 use super::Card;
 use super::hw::{Hw, Log};
-use super::limits::{RETRIES, TIMEOUT};
-use super::qp::{CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, Qp, TODO_REP, TODO_REQ};
+use super::limits::{FAST_WINDOW, RETRIES, TIMEOUT};
+use super::qp::{CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, Lists, Qp, TODO_REP, TODO_REQ};
 use super::request::{REQUEST_OFFERED, Request};
 use super::shared::Shared;
 use crate::wire::headers::{Mac, PSN_MASK, arp};
-use berth_abi::card::{FIRST_QPN, MAX_LIST, MAX_READS, MIN_SQ_DEPTH, NUM_CQS, NUM_UARS};
+use berth_abi::card::{CONTROL_QPN, FIRST_QPN, MAX_LIST, MAX_READS, MIN_SQ_DEPTH, NUM_CQS, NUM_UARS};
 use berth_abi::counters::{F_BAD_COMMAND, F_BAD_INDEX, F_REQUESTS_BUSY};
 use berth_abi::cpu::{CqAttr, DbCfg};
 use berth_abi::message::{
     Accept, Connect, CqCreate, CqDestroy, Crash, Disconnect, Entry, KeyBind, KeyFree, KeyRegister, KeysDrop, Listen,
-    NetConfig, Pressure, QpCreate, QpDestroy, QpQuery, RangeRevoked, Reject, Unlisten,
+    NetConfig, Pressure, QpCreate, QpDestroy, QpPeer, QpQuery, RangeRevoked, Reject, Unlisten,
 };
 use berth_abi::ring::{
     CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
     CMD_CQ_DESTROY, CMD_CRASH, CMD_KEY_BIND, CMD_KEY_FREE, CMD_KEY_REGISTER, CMD_KEYS_DROP, CMD_NET_CONFIG,
-    CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY, CMD_RANGE_REVOKED, CRASH_EVENT, CRASH_EVENT_WORDS,
-    ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState, TRIGGER_ADAPTIVE,
+    CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_PEER, CMD_QP_QUERY, CMD_RANGE_REVOKED, CRASH_EVENT,
+    CRASH_EVENT_WORDS, ENTRY_WORDS, MAX_QPN, MAX_RNR_TIMER, MODE_MESSAGE, PRIVATE_DATA, QpState, RNR_FOR_EVER,
+    TRIGGER_ADAPTIVE, is_host, is_mtu,
 };
 use berth_abi::status::{
     CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BAD_INDEX, REASON_BUSY,
@@ -63,6 +64,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             CMD_CM_LISTEN => self.listen(Listen::decode(entry).service, true),
             CMD_CM_UNLISTEN => self.listen(Unlisten::decode(entry).service, false),
             CMD_CM_CONNECT => self.connect(&Connect::decode(entry)),
+            CMD_QP_PEER => self.qp_peer(&QpPeer::decode(entry), hw),
             CMD_CM_ACCEPT => self.accept(&Accept::decode(entry)),
             CMD_CM_REJECT => self.reject(&Reject::decode(entry), hw),
             CMD_CM_DISCONNECT => self.disconnect(Disconnect::decode(entry).qpn, hw),
@@ -123,7 +125,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         let mac = Mac::new([a, b, c, d, (name.mac_last >> 8) as u8, name.mac_last as u8]);
         let (ip, mtu) = (name.ipv4, name.mtu);
         let unicast = ip >> 28 < 0xe && ip >> 24 != 0 && ip >> 24 != 127;
-        if !unicast || a & 1 != 0 || mac == Mac::default() || !matches!(mtu, 256 | 512 | 1024 | 2048 | 4096) {
+        if !unicast || a & 1 != 0 || mac == Mac::default() || !is_mtu(mtu) {
             return CMD_INVALID;
         }
         let same = self.sh.ip == ip && self.sh.mac == mac && self.sh.mtu == mtu;
@@ -282,7 +284,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         if self.sh.ip == 0 {
             return CMD_INVALID;
         }
-        if ipv4 == 0 || ipv4 >> 28 >= 0xe || !(1..=0xffff).contains(&service) || private_len > MOST_PRIVATE {
+        if !is_host(ipv4) || !(1..=0xffff).contains(&service) || private_len > MOST_PRIVATE {
             return CMD_INVALID;
         }
         match self.qp(qpn) {
@@ -303,6 +305,47 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         qp.private = private;
         qp.name(sh);
         qp.tell(TODO_REQ, sh);
+        CMD_OK
+    }
+
+    /// The QP is connected as soon as the peer's MAC address is known.
+    fn qp_peer<H: Hw>(&mut self, want: &QpPeer, hw: &mut H) -> u32 {
+        let &QpPeer { qpn, ipv4, peer_qpn, psn, peer_psn, mtu, rnr_timer, rnr_retries } = want;
+        if self.sh.ip == 0
+            || !is_host(ipv4)
+            || peer_qpn <= CONTROL_QPN
+            || peer_qpn.max(psn).max(peer_psn) > MAX_QPN
+            || !is_mtu(mtu)
+            || mtu > self.sh.mtu
+            || rnr_timer > MAX_RNR_TIMER
+            || rnr_retries > RNR_FOR_EVER
+        {
+            return CMD_INVALID;
+        }
+        match self.qp(qpn) {
+            None => return CMD_NOT_FOUND,
+            Some((qp, _)) if qp.state != CREATED || qp.destroying => return CMD_BUSY,
+            Some((qp, _)) if !qp.message => return CMD_INVALID,
+            Some(_) => (),
+        }
+        let Some(i) = self.open_peer(ipv4, 0) else {
+            return CMD_FULL;
+        };
+        // Nothing would tell that an address from earlier is not the peer's any more.
+        let anew = !self.in_use(i);
+        if let Some(peer) = self.peers.get_mut(i) {
+            peer.want_address(anew);
+        }
+        self.sh.peer_work |= 1 << i;
+        let Some((qp, sh)) = self.qp(qpn) else {
+            return CMD_NOT_FOUND;
+        };
+        qp.state = CONNECTING;
+        qp.peer = i as u8 + 1;
+        qp.name_foreign(want, sh);
+        if let Some(q) = Self::index(qpn) {
+            self.meet_foreign(q, hw);
+        }
         CMD_OK
     }
 
@@ -380,6 +423,19 @@ impl Qp {
         self.epoch = epoch;
         self.lists.epoch = epoch;
         self.sq.psn = psn & PSN_MASK;
+    }
+
+    /// The host says who the peer is, which speaks plain RoCEv2. Nobody is told its epochs, so that no record and no credit
+    /// list can name it.
+    fn name_foreign(&mut self, peer: &QpPeer, sh: &mut Shared) {
+        [self.epoch, self.peer_epoch] = sh.random_pair();
+        self.lists = Lists { epoch: self.epoch, peer_epoch: self.peer_epoch };
+        self.foreign = true;
+        self.peer_qpn = peer.peer_qpn;
+        (self.sq.psn, self.rq.psn) = (peer.psn, peer.peer_psn);
+        self.log2_mtu = peer.mtu.trailing_zeros() as u8;
+        (self.rnr_timer, self.rnr_retries) = (peer.rnr_timer as u8, peer.rnr_retries as u8);
+        self.fast.window = FAST_WINDOW as u8;
     }
 }
 

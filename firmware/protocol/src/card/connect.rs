@@ -62,10 +62,10 @@ impl Qp {
     }
 
     /// The connection is there: credits may flow.
-    fn connected<H: Hw>(&mut self, ip: u32, sh: &mut Shared, hw: &mut H) {
+    pub(super) fn connected<H: Hw>(&mut self, ip: u32, sh: &mut Shared, hw: &mut H) {
         hw.log(Log::Connected(self.qpn(), ip, self.peer_qpn));
         self.state = CONNECTED;
-        self.tell_peer = true;
+        self.tell_peer = !self.foreign;
         self.notify(EVENT_ESTABLISHED, sh);
     }
 }

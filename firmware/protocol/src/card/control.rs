@@ -83,6 +83,8 @@ pub struct Peer {
     pub mac: Mac,
     /// The MAC address is known.
     pub resolved: bool,
+    /// The MAC address is asked for, though nothing is to be said.
+    wanted: bool,
     /// The peer is this card.
     pub loopback: bool,
     /// Name of our end of this control connection.
@@ -126,6 +128,7 @@ impl Peer {
         ip: 0,
         mac: Mac(0, 0),
         resolved: false,
+        wanted: false,
         loopback: false,
         incarnation: 0,
         peer_incarnation: 0,
@@ -151,6 +154,7 @@ impl Peer {
         self.ip = ip;
         self.loopback = ip == sh.ip;
         self.resolved = self.loopback;
+        self.wanted = false;
         self.mac = sh.mac;
         self.heard = 0;
         self.renew(sh);
@@ -250,7 +254,7 @@ impl Peer {
             return false;
         }
         if !self.resolved {
-            if self.deadline == 0 && self.busy() {
+            if self.deadline == 0 && (self.busy() || self.wanted) {
                 return self.ask_address(now, sh, hw);
             }
             return false;
@@ -422,6 +426,14 @@ impl Peer {
         false
     }
 
+    /// A connection needs the peer's MAC address and no more; `anew`: no other one knows that it is still right.
+    pub fn want_address(&mut self, anew: bool) {
+        if anew && !self.loopback && !self.busy() {
+            (self.resolved, self.tries, self.deadline) = (false, Tries::NONE, 0);
+        }
+        self.wanted = !self.resolved;
+    }
+
     /// The peer's MAC address is known. True when that is news.
     pub fn resolve(&mut self, mac: Mac) -> bool {
         if self.loopback || (self.resolved && self.mac == mac) {
@@ -430,6 +442,7 @@ impl Peer {
         self.mac = mac;
         if !self.resolved {
             self.resolved = true;
+            self.wanted = false;
             self.tries = Tries::NONE;
             self.deadline = 0;
         }

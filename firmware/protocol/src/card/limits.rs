@@ -43,8 +43,12 @@ pub const FAST_BLOCKS: u32 = 16;
 pub const FAST_POLL: u64 = 5_000;
 /// Most doublings of that time while the row is not idle (1.3 ms).
 pub const FAST_POLL_DOUBLED: u8 = 6;
+/// Time that an RNR timer code stands for (cycles).
+pub const fn rnr_cycles(timer: u8) -> u64 {
+    rnr_time(timer) as u64 * (CLOCK_HZ as u64 / 100_000)
+}
 /// Time after which a connection that waits for memory of its peer asks again, if no GO has come (PC-4; cycles, 655 ms).
-pub const NOT_YET: u64 = rnr_time(NOT_YET_TIMER) as u64 * (CLOCK_HZ as u64 / 100_000);
+pub const NOT_YET: u64 = rnr_cycles(NOT_YET_TIMER);
 /// Default acknowledgement time-out in cycles (16 ms).
 pub const TIMEOUT: u32 = 4_000_000;
 /// Default retries before a peer counts as lost.

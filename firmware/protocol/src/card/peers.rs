@@ -3,7 +3,7 @@
 
 use super::Card;
 use super::hw::{Hw, Log};
-use super::qp::{CONNECTED, CONNECTING, ERROR, TODO_REQ};
+use super::qp::{CONNECTED, CONNECTING, ERROR, Qp, TODO_REQ};
 use crate::wire::headers::Template;
 use berth_abi::counters::F_PEERS_LOST;
 use berth_abi::status::{REASON_PEER_LOST, REASON_UNREACHABLE, WC_RETRY_EXCEEDED};
@@ -54,9 +54,31 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
 
     /// QPs or requests live from peer `i`.
     pub(crate) fn in_use(&self, i: usize) -> bool {
+        self.has_users(i, |_| true)
+    }
+
+    /// QPs or requests live from the control connection to peer `i`.
+    pub(super) fn is_told(&self, i: usize) -> bool {
+        self.has_users(i, |qp| !qp.foreign)
+    }
+
+    fn has_users(&self, i: usize, which: impl Fn(&Qp) -> bool) -> bool {
         let peer = i as u8 + 1;
-        self.qps.iter().any(|qp| qp.peer == peer && (matches!(qp.state, CONNECTING | CONNECTED) || qp.todo != 0))
-            || self.requests.iter().any(|r| r.peer == peer)
+        let uses = |qp: &Qp| qp.peer == peer && (matches!(qp.state, CONNECTING | CONNECTED) || qp.todo != 0);
+        self.qps.iter().any(|qp| uses(qp) && which(qp)) || self.requests.iter().any(|r| r.peer == peer)
+    }
+
+    /// QP `q`'s foreign peer can be reached: the connection is there.
+    pub(super) fn meet_foreign<H: Hw>(&mut self, q: usize, hw: &mut H) {
+        let Some(qp) = self.qps.get_mut(q).filter(|qp| qp.foreign && qp.state == CONNECTING) else {
+            return;
+        };
+        let (qpn, p) = (qp.qpn(), (qp.peer as usize).wrapping_sub(1));
+        if let Some(peer) = self.peers.get(p).filter(|peer| peer.resolved) {
+            qp.connected(peer.ip, &mut self.sh, hw);
+            self.prepare_template(q);
+            self.hand_over(qpn, hw);
+        }
     }
 
     /// The MAC address of peer `i` is new: headers to it change.
@@ -67,13 +89,14 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             if self.qps[q].peer as usize == i + 1 {
                 self.prepare_template(q);
                 self.fast_renamed(q, hw);
+                self.meet_foreign(q, hw);
             }
         }
     }
 
     /// Probes peer `peer` (index + 1) on its data connections, as far as there are slots.
     pub(super) fn probe<H: Hw>(&mut self, peer: u8, hw: &mut H) {
-        let of_peer = self.qps.iter().filter(|qp| qp.peer == peer && qp.state == CONNECTED);
+        let of_peer = self.qps.iter().filter(|qp| qp.peer == peer && qp.state == CONNECTED && !qp.foreign);
         let mut probes = of_peer.fold(0, |bits, qp| bits | qp.bit());
         let mut turn = self.sh.probe_last;
         while let Some(i) = turn.take(&mut probes)
@@ -92,16 +115,23 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         hw.count(F_PEERS_LOST, 1);
         hw.log(Log::PeerLost(self.peers[i].ip));
         self.drop_connections(i, Requests::Over, hw);
-        self.peers[i].ip = 0;
-        self.peers[i].deadline = 0;
+        if self.in_use(i) {
+            // Those that the host has set need no control connection.
+            self.peers[i].renew(&mut self.sh);
+        } else {
+            self.peers[i].ip = 0;
+            self.peers[i].deadline = 0;
+        }
     }
 
-    /// Ends all connections with peer `i`, which cannot be told; those that are still asked for as `requests` says.
+    /// Ends all connections with peer `i`, which cannot be told; those that are still asked for as `requests` says. If the
+    /// peer is no Berth, only a request was lost on it, and those that the host has set go on.
     pub(crate) fn drop_connections<H: Hw>(&mut self, i: usize, requests: Requests, hw: &mut H) {
         let peer = i as u8 + 1;
+        let berth = self.peers.get(i).is_some_and(|peer| peer.peer_incarnation != 0);
         for qp in &mut self.qps {
             self.sh.step();
-            if qp.peer != peer {
+            if qp.peer != peer || (qp.foreign && qp.state == CONNECTED && !berth) {
                 continue;
             }
             if qp.state == CONNECTING && qp.peer_qpn == 0 && requests != Requests::Over {

@@ -97,13 +97,15 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         named.and_then(|i| self.qps.get(i)).map_or(0, Qp::qpn)
     }
 
-    /// Recalls the credits of the next QP, in turn, that RTL has and that has some out. False when none has.
+    /// Recalls the credits of the next QP, in turn, that RTL has and that has some out; a foreign peer knows none. False when
+    /// none has.
     #[inline(never)]
     fn recall<H: Hw>(&mut self, hw: &mut H) -> bool {
         let mut could = 0;
         for qp in &self.qps {
             self.sh.step();
-            if qp.fast.on && qp.state == CONNECTED && qp.rq.recall.asked().is_none() && qp.fast_unused(hw) != 0 {
+            let asks = qp.fast.on && qp.state == CONNECTED && !qp.foreign && qp.rq.recall.asked().is_none();
+            if asks && qp.fast_unused(hw) != 0 {
                 could |= qp.bit();
             }
         }

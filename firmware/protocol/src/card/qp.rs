@@ -3,7 +3,7 @@
 
 use super::shared::Shared;
 use crate::credit::recall::Recall;
-use crate::rc::{Tries, Woken};
+use crate::rc::{NotReady, Tries, Woken};
 use crate::wire::headers::Template;
 use berth_abi::card::FIRST_QPN;
 
@@ -105,7 +105,7 @@ pub struct Fast {
     pub(super) looks: u8,
     /// Until when it asks for no receive memory, after a recall; 0: it may ask.
     pub rests_until: u64,
-    /// Until when it waits for memory of the peer (PC-4); 0: it does not.
+    /// Until when it waits for memory of the peer (PC-4), or for a receive of a foreign one; 0: it does not.
     pub waits_until: u64,
     /// A GO has come and no wait for it: the next PSN then. What it is for had left.
     pub(super) go: Option<u32>,
@@ -113,6 +113,8 @@ pub struct Fast {
     pub(super) held: u32,
     /// The wait that a GO ended last.
     pub(super) woken: Woken,
+    /// How often a foreign peer had no receive.
+    pub(super) rnr: NotReady,
 }
 
 impl Fast {
@@ -129,6 +131,7 @@ impl Fast {
         go: None,
         held: 0,
         woken: Woken::NONE,
+        rnr: NotReady::NONE,
     };
 }
 
@@ -155,6 +158,12 @@ pub struct Qp {
     pub tell_peer: bool,
     /// Message mode (CR-17).
     pub message: bool,
+    /// The peer speaks plain RoCEv2, as the host says, and is told nothing.
+    pub foreign: bool,
+    /// Time that a foreign peer is to wait while there is no receive for it, as InfiniBand codes it.
+    pub rnr_timer: u8,
+    /// How often in a row a foreign peer may have no receive.
+    pub rnr_retries: u8,
     /// READ requests that the host wants it to have under way.
     pub reads_wanted: u8,
     /// READ requests that it may have under way: when the peer is known, no more than that takes.
@@ -234,6 +243,9 @@ impl Qp {
         destroying: false,
         tell_peer: false,
         message: false,
+        foreign: false,
+        rnr_timer: 0,
+        rnr_retries: 0,
         reads_wanted: 0,
         reads: 0,
         peer_reads: 0,

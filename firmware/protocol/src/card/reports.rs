@@ -3,7 +3,7 @@
 
 use super::Card;
 use super::hw::{Hw, Log};
-use super::limits::{FAST_REST, NOT_YET, TIMEOUT};
+use super::limits::{FAST_REST, TIMEOUT, rnr_cycles};
 use super::qp::{CONNECTED, Due, Qp, TODO_GO};
 use super::shared::Shared;
 use crate::base::rule::{self, Rule};
@@ -20,7 +20,7 @@ use berth_abi::rows::{ROW_CLOCK as UNIT, event::*, recv, send};
 use berth_abi::status::{
     PAGE_NO_MEMORY, PAGE_OVER_BUDGET, REASON_ACCESS, REASON_BAD_INDEX, REASON_NO_TARGET, REASON_PEER_LOST,
     REASON_PROTOCOL, REASON_QUEUE_READ, REASON_SEND_FAILED, REASON_WITHDRAWN, WC_BIND, WC_FLUSHED, WC_LOCAL_PROTECTION,
-    WC_NO_MEMORY, WC_OVER_BUDGET, WC_REMOTE_ACCESS, WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
+    WC_NO_MEMORY, WC_OVER_BUDGET, WC_REMOTE_ACCESS, WC_REMOTE_ERROR, WC_RETRY_EXCEEDED, WC_RNR_RETRY,
 };
 use berth_abi::wide;
 
@@ -98,20 +98,28 @@ impl Qp {
         }
     }
 
-    /// RNR NAK with `syndrome` for packet `psn`: the peer's memory is not there yet (PC-4). RTL has halted.
+    /// RNR NAK with `syndrome` for packet `psn`: the peer's memory is not there yet (PC-4), or a foreign peer has no receive.
+    /// RTL has halted.
     #[inline(never)]
     fn fast_not_ready<H: Hw>(&mut self, now: u64, syndrome: u8, psn: u32, sh: &mut Shared, hw: &mut H) {
-        if syndrome & 0x1f != NOT_YET_TIMER {
+        let timer = syndrome & 0x1f;
+        if !self.foreign && timer != NOT_YET_TIMER {
             // A Berth card says nothing else.
             return self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
         }
-        hw.count(F_MEMORY_WAITS, 1);
+        if self.foreign && !self.fast.rnr.again(psn, self.rnr_retries) {
+            return self.fail(REASON_SEND_FAILED, WC_RNR_RETRY, sh, hw);
+        }
         self.sq.tries = Tries::NONE;
         if self.fast.due == Due::Again {
             // All goes again when the wait is over.
             (self.fast.due, self.sq.deadline) = (Due::Nothing, 0);
         }
-        self.fast.waits_until = now + NOT_YET;
+        self.fast.waits_until = now + rnr_cycles(timer);
+        if self.foreign {
+            return sh.arm(self.fast.waits_until, hw);
+        }
+        hw.count(F_MEMORY_WAITS, 1);
         self.fast.held = psn;
         // A GO has overtaken the NAK, unless the packet left only after it; or the NAK is for an earlier copy.
         let overtaken = self.fast.go.take().is_some_and(|next| psn_sub(psn, next) >> 23 != 0);
@@ -122,7 +130,7 @@ impl Qp {
         }
     }
 
-    /// The wait for the peer's memory is over: what is not acknowledged goes again.
+    /// The wait for the peer's memory, or its receive, is over: what is not acknowledged goes again.
     #[inline(never)]
     pub fn fast_go_on<H: Hw>(&mut self, hw: &mut H) {
         self.fast.waits_until = 0;
@@ -188,6 +196,8 @@ impl Qp {
                 self.fail(REASON_SEND_FAILED, status, sh, hw);
             }
             EVENT_RNR => self.fast_not_ready(now, (arg >> 24) as u8, arg & PSN_MASK, sh, hw),
+            // A foreign peer comes again by itself.
+            EVENT_TARGET if self.foreign => (),
             // Memory that cannot be had, too: RTL refuses the operation when it comes again.
             EVENT_TARGET => {
                 self.go = arg & PSN_MASK;

@@ -99,13 +99,13 @@ impl Qp {
         self.fast_template(sh, hw);
         let window = (self.fast.window as u32).min(FAST_WINDOW);
         let mode = send::Mode {
-            foreign: 0,
+            foreign: self.foreign as u32,
             reads: self.reads as u32,
             remote: self.message as u32,
-            reorder: REORDER,
+            reorder: if self.foreign { 0 } else { REORDER },
             window,
             loopback: self.loopback as u32,
-            selective: 1,
+            selective: !self.foreign as u32,
             message: self.message as u32,
             log2_mtu: self.log2_mtu as u32,
         };
@@ -170,10 +170,10 @@ impl Qp {
                 reads: self.peer_reads as u32,
                 remote: self.message as u32,
                 ack_every: FAST_ACK_EVERY,
-                rnr_timer: 0,
+                rnr_timer: self.rnr_timer as u32,
                 message: self.message as u32,
-                foreign: 0,
-                selective: 1,
+                foreign: self.foreign as u32,
+                selective: !self.foreign as u32,
                 log2_mtu: self.log2_mtu as u32,
             }
             .word(),

@@ -54,8 +54,8 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     const PRESSURE: u32 = 3 * Self::QPS_STEPS + Self::QPS_STEPS * (1 + REVOKE);
     /// The beginning of a connection, a RECALL, or the end of a connection.
     const TAKE_RECORD: u32 = max(max(HAND_OVER, RENAME), max(Self::DROP_CONNECTIONS, REQUESTS));
-    /// The headers to a peer are new.
-    const RENAMED: u32 = Self::QPS_STEPS * (1 + RENAME);
+    /// The headers to a peer are new, or known for the first time.
+    const RENAMED: u32 = Self::QPS_STEPS * (1 + max(RENAME, HAND_OVER));
     /// The words are shifted, the peer is asked who it is, or may have moved or begun anew; the records are checked, then
     /// taken.
     const RX_CONTROL: u32 = CONTROL_WORDS

@@ -36,9 +36,9 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             if now >= self.peers[i].deadline {
                 self.fast_evidence(i, now, hw);
             }
-            let users = self.in_use(i);
+            let users = self.is_told(i);
             let peer = i as u8 + 1;
-            let connected = self.qps.iter().any(|qp| qp.peer == peer && qp.state == CONNECTED);
+            let connected = self.qps.iter().any(|qp| qp.peer == peer && qp.state == CONNECTED && !qp.foreign);
             match self.peers[i].due(now, users, connected, &mut self.sh, hw) {
                 Due::Fine => (),
                 Due::Probe => self.probe(peer, hw),
