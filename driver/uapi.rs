@@ -8,6 +8,7 @@ use crate::{
         card::{ABI_VERSION, NUM_ASIDS, XLT_ENTRIES},
         counters::*,
         ioctl::{self as uapi, *},
+        ring::{is_host, is_mtu},
     },
     card::{Card, State, PAGE},
     cards::registry_by_instance,
@@ -38,10 +39,6 @@ pub(crate) const NAMES: [&CStr; MAX_CARDS] = [
     c"berth8", c"berth9", c"berth10", c"berth11", c"berth12", c"berth13", c"berth14", c"berth15",
 ];
 
-/// Smallest path MTU; the others are multiples by powers of two.
-const MIN_MTU: u32 = 256;
-/// Largest path MTU.
-const MAX_MTU: u32 = 4096;
 /// Bytes of log copied at once.
 const LOG_CHUNK: usize = 4096;
 
@@ -284,6 +281,7 @@ impl Session {
             ),
             IOC_UNLISTEN => Self::take(arg, |a| self.context()?.unlisten(handle(a)?)),
             IOC_CONNECT => Self::take(arg, |a: &Connect| self.context()?.connect(a)),
+            IOC_SET_PEER => Self::take(arg, |a: &SetPeer| self.context()?.set_peer(a)),
             IOC_ACCEPT => Self::take(arg, |a: &Accept| self.context()?.answer(a, true)),
             IOC_REJECT => Self::take(arg, |a: &Accept| self.context()?.answer(a, false)),
             IOC_DISCONNECT => Self::take(arg, |a| self.context()?.disconnect(handle(a)?)),
@@ -343,11 +341,8 @@ impl Session {
         let mac = [
             arg.mac[0], arg.mac[1], arg.mac[2], arg.mac[3], arg.mac[4], arg.mac[5],
         ];
-        let mtu_ok = arg.mtu.is_power_of_two() && (MIN_MTU..=MAX_MTU).contains(&arg.mtu);
-        let multicast = arg.ipv4 >> 28 >= 0xe;
-        if !mtu_ok
-            || arg.ipv4 == 0
-            || multicast
+        if !is_mtu(arg.mtu)
+            || !is_host(arg.ipv4)
             || mac[0] & 1 != 0
             || mac == [0; 6]
             || arg.mac[6..] != [0, 0]

@@ -34,6 +34,7 @@ plain! {
     QueryQp = 56,
     Register = 48,
     Connect = 56,
+    SetPeer = 40,
     Accept = 64,
     ContextEvent = 88,
     Counters = 1152,

@@ -6,8 +6,8 @@ use crate::{
         card::*,
         ioctl::{self, ContextEvent},
         message::{
-            Accept, CmClosed, CmEstablished, CmRequest, Connect, Disconnect, Listen, Reject,
-            Unlisten,
+            Accept, CmClosed, CmEstablished, CmRequest, Connect, Disconnect, Listen, QpPeer,
+            Reject, Unlisten,
         },
         ring::*,
     },
@@ -168,6 +168,35 @@ impl Context {
             identity: arg.identity,
         };
         self.call_for_qp(name, connect.encode()).map(|_| ())
+    }
+
+    /// Gives a queue pair a peer that speaks plain RoCEv2.
+    pub(crate) fn set_peer(&self, arg: &ioctl::SetPeer) -> Result {
+        let numbers = arg.peer_qpn.max(arg.psn).max(arg.peer_psn);
+        if !is_host(arg.ipv4)
+            || !is_mtu(arg.mtu)
+            || arg.peer_qpn <= CONTROL_QPN
+            || numbers > MAX_QPN
+            || arg.rnr_timer > MAX_RNR_TIMER
+            || arg.rnr_retries > RNR_FOR_EVER
+        {
+            return Err(EINVAL);
+        }
+        let peer = QpPeer {
+            qpn: arg.qpn,
+            ipv4: arg.ipv4,
+            peer_qpn: arg.peer_qpn,
+            psn: arg.psn,
+            peer_psn: arg.peer_psn,
+            mtu: arg.mtu,
+            rnr_timer: arg.rnr_timer,
+            rnr_retries: arg.rnr_retries,
+        };
+        let name = Name {
+            number: arg.qpn,
+            identity: arg.identity,
+        };
+        self.call_for_qp(name, peer.encode()).map(|_| ())
     }
 
     /// Answers a connection request: accepts with a queue pair, or rejects.

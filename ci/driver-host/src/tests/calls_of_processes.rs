@@ -29,7 +29,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 /// Every call: its number, the bytes of its struct.
-const CALLS: [(u32, u32, usize); 27] = [
+const CALLS: [(u32, u32, usize); 28] = [
     (IOC_CONTEXT, 0x01, 24),
     (IOC_QUERY, 0x02, 96),
     (IOC_SET_NET, 0x03, 16),
@@ -53,6 +53,7 @@ const CALLS: [(u32, u32, usize); 27] = [
     (IOC_REJECT, 0x24, 64),
     (IOC_DISCONNECT, 0x25, 16),
     (IOC_GET_EVENT, 0x26, 88),
+    (IOC_SET_PEER, 0x27, 40),
     (IOC_COUNTERS, 0x30, 1152),
     (IOC_READ_LOG, 0x31, 16),
     (IOC_RESET, 0x32, 16),
@@ -60,7 +61,7 @@ const CALLS: [(u32, u32, usize); 27] = [
 ];
 
 /// What calls with nothing but zeros are answered with by a descriptor that is no context.
-const WITHOUT_CONTEXT: [(u32, Result); 27] = [
+const WITHOUT_CONTEXT: [(u32, Result); 28] = [
     (IOC_CONTEXT, Err(EINVAL)),
     (IOC_QUERY, Ok(())),
     (IOC_SET_NET, Err(EPERM)),
@@ -84,6 +85,7 @@ const WITHOUT_CONTEXT: [(u32, Result); 27] = [
     (IOC_REJECT, Err(EINVAL)),
     (IOC_DISCONNECT, Err(EINVAL)),
     (IOC_GET_EVENT, Err(EINVAL)),
+    (IOC_SET_PEER, Err(EINVAL)),
     (IOC_COUNTERS, Ok(())),
     (IOC_READ_LOG, Err(EPERM)),
     (IOC_RESET, Err(EPERM)),
@@ -377,6 +379,8 @@ fn inv_6_objects_of_other_contexts_are_not_found() {
     assert_eq!(call(&other, IOC_CREATE_QP, wanted_qp(0)).map(drop), Err(ENOENT));
     let connect = Connect { qpn: qp.qpn, ipv4: 1, service: 7, ..Default::default() };
     assert_eq!(call(&other, IOC_CONNECT, connect).map(drop), Err(ENOENT));
+    let peer = SetPeer { qpn: qp.qpn, ipv4: 1, peer_qpn: 16, mtu: 1024, ..Default::default() };
+    assert_eq!(call(&other, IOC_SET_PEER, peer).map(drop), Err(ENOENT));
     let mine = call(&other, IOC_CREATE_CQ, CreateCq { entries: 16, event_fd: -1, ..Default::default() }).unwrap();
     let mine = call(&other, IOC_CREATE_QP, wanted_qp(mine.cqn)).unwrap();
     let accept = Accept { request: 9, qpn: mine.qpn, ..Default::default() };
@@ -410,6 +414,10 @@ fn qp_10_connections_are_asked_for_answered_and_ended() {
     assert_eq!((told.qpn, told.ipv4, told.service, told.private_len), (qp.qpn, 0x0a00_0001, 7, 1));
     assert_eq!(with_number(&descriptor, IOC_DISCONNECT, qp.qpn), Ok(()));
     assert_eq!(rig.last::<message::Disconnect>().qpn, qp.qpn);
+    let peer = SetPeer { qpn: qp.qpn, ipv4: 0x0a00_0001, peer_qpn: 17, mtu: 512, ..Default::default() };
+    assert!(call(&descriptor, IOC_SET_PEER, peer).is_ok());
+    let told: message::QpPeer = rig.last();
+    assert_eq!((told.qpn, told.ipv4, told.peer_qpn, told.mtu), (qp.qpn, 0x0a00_0001, 17, 512));
 
     for (request, cmd, qpn) in [(9, IOC_ACCEPT, qp.qpn), (10, IOC_REJECT, 0)] {
         rig.registry.tables.lock().requests.push_within_capacity(asked(request, owner.asid)).unwrap();

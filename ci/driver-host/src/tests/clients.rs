@@ -66,6 +66,7 @@ fn about(entry: &Entry) -> u32 {
         CMD_CM_LISTEN => message::Listen::decode(entry).service,
         CMD_CM_UNLISTEN => message::Unlisten::decode(entry).service,
         CMD_CM_CONNECT => message::Connect::decode(entry).qpn,
+        CMD_QP_PEER => message::QpPeer::decode(entry).qpn,
         CMD_CM_ACCEPT => message::Accept::decode(entry).request,
         CMD_CM_REJECT => message::Reject::decode(entry).request,
         CMD_CM_DISCONNECT => message::Disconnect::decode(entry).qpn,

@@ -182,6 +182,46 @@ fn qp_17_a_connection_is_asked_for_with_a_queue_pair_of_the_process() {
 }
 
 #[test]
+fn qp_7_a_foreign_peer_is_what_the_process_says_if_that_can_be() {
+    let (rig, [c, other], mine) = two();
+    rig.given();
+    let first = SetPeer { qpn: mine, ipv4: 0x0a00_0102, peer_qpn: 3, mtu: 256, ..SetPeer::default() };
+    let (psn, peer_psn) = (MAX_QPN, MAX_QPN - 1);
+    let last = SetPeer { peer_qpn: MAX_QPN, psn, peer_psn, mtu: 4096, rnr_timer: 31, rnr_retries: 7, ..first };
+    for arg in [first, last] {
+        assert_eq!(c.set_peer(&arg), Ok(()));
+        let SetPeer { qpn, ipv4, peer_qpn, psn, peer_psn, mtu, rnr_timer, rnr_retries, .. } = arg;
+        let command = message::QpPeer { qpn, ipv4, peer_qpn, psn, peer_psn, mtu, rnr_timer, rnr_retries };
+        assert_eq!(rig.given(), [command.encode()]);
+    }
+    for bad in [
+        SetPeer { ipv4: 0, ..first },
+        SetPeer { ipv4: 0xe000_0000, ..first },
+        SetPeer { peer_qpn: CONTROL_QPN, ..first },
+        SetPeer { peer_qpn: MAX_QPN + 1, ..first },
+        SetPeer { psn: MAX_QPN + 1, ..first },
+        SetPeer { peer_psn: MAX_QPN + 1, ..first },
+        SetPeer { mtu: 0, ..first },
+        SetPeer { mtu: 128, ..first },
+        SetPeer { mtu: 257, ..first },
+        SetPeer { mtu: 8192, ..first },
+        SetPeer { rnr_timer: 32, ..first },
+        SetPeer { rnr_retries: 8, ..first },
+    ] {
+        assert_eq!(c.set_peer(&bad), Err(EINVAL), "{bad:?}");
+    }
+    assert_eq!(other.set_peer(&first), Err(ENOENT), "inv_5");
+    assert_eq!(c.set_peer(&SetPeer { qpn: mine + 1, ..first }), Err(ENOENT));
+    assert_eq!(c.set_peer(&SetPeer { identity: u64::MAX, ..first }), Err(ENOENT), "another one had the number");
+    assert!(rig.given().is_empty());
+    for (status, error) in STATUSES {
+        rig.reply(CMD_QP_PEER, status);
+        assert_eq!(c.set_peer(&first), Err(error));
+    }
+    rig.end();
+}
+
+#[test]
 fn qp_17_a_request_is_accepted_or_rejected_once_by_whom_it_is_for() {
     let (rig, [c, other], mine) = two();
     c.listen(5).unwrap();

@@ -71,6 +71,9 @@ impl Crowd {
                 6 => context.destroy_qp(qpn),
                 7 | 8 => context.listen(service).map(drop),
                 9 => context.unlisten(service),
+                10 if service % 2 == 0 => {
+                    context.set_peer(&SetPeer { qpn, ipv4: 1, peer_qpn: 3, mtu: 256, ..SetPeer::default() })
+                }
                 10 => context.connect(&Connect { qpn, ipv4: 1, service, ..Connect::default() }),
                 11 | 12 => context.answer(&Accept { request, qpn, ..Accept::default() }, true),
                 _ => context.answer(&Accept { request, ..Accept::default() }, false),
