@@ -45,6 +45,8 @@ pub enum Status {
     RemoteAccess,
     /// The queue pair's protection domain has no such key, or the range or right to be bound cannot be (QP-4).
     Bind,
+    /// The peer, which is no Berth, had no receive however often it was tried ([`ForeignPeer`](crate::ForeignPeer)).
+    NotReady,
     /// A value that this library does not know.
     Other(u8),
 }
@@ -64,6 +66,7 @@ impl From<u8> for Status {
             status::WC_NO_MEMORY => Self::NoMemory,
             status::WC_REMOTE_ACCESS => Self::RemoteAccess,
             status::WC_BIND => Self::Bind,
+            status::WC_RNR_RETRY => Self::NotReady,
             other => Self::Other(other),
         }
     }
@@ -88,6 +91,7 @@ impl std::fmt::Display for Status {
             Self::NoMemory => "the host had no memory to bring its pages in",
             Self::RemoteAccess => "the peer's key does not allow this (unknown, used up, wrong range or right)",
             Self::Bind => "the key is none of the protection domain's, or its range or right cannot be",
+            Self::NotReady => "the peer has no receive, however often it is tried",
             Self::Other(n) => return write!(f, "unknown status {n}"),
         })
     }

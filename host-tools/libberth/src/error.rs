@@ -316,7 +316,9 @@ impl Limit {
             ioctl::IOC_REGISTER if full(&limits.context_regions) => {
                 return Self::Context { of: "memory regions", most: limits.context_regions.most };
             }
-            ioctl::IOC_CONNECT => return Self::Card { of: "other hosts with connections", most: card::NUM_PEERS },
+            ioctl::IOC_CONNECT | ioctl::IOC_SET_PEER => {
+                return Self::Card { of: "other hosts with connections", most: card::NUM_PEERS };
+            }
             _ => return Self::Unknown,
         };
         // The card's limits first: they hold whatever the driver's parameters are.
@@ -519,6 +521,7 @@ mod tests {
             (ioctl::IOC_REGISTER, ioctl::QueryLimits { context_regions: full, ..limits }, ["this context", "regions"]),
             (ioctl::IOC_REGISTER, ioctl::QueryLimits { card_regions: full, ..limits }, ["the card", "regions"]),
             (ioctl::IOC_CONNECT, limits, ["32 other hosts", "the card"]),
+            (ioctl::IOC_SET_PEER, limits, ["32 other hosts", "the card"]),
         ] {
             let text = says(request, &limits);
             assert!(words.iter().all(|word| text.contains(word)), "{text}");

@@ -75,7 +75,9 @@ pub use cq::{Completion, CompletionQueue, Status};
 pub use device::{Device, Info, Limits, MacAddr, Net};
 pub use error::{Error, Limit, Reason, Result};
 pub use mapping::{Buffer, FileMap};
-pub use qp::{Atomic, Binding, Local, Mode, QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest};
+pub use qp::{
+    Atomic, Binding, ForeignPeer, Local, Mode, QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest,
+};
 pub use region::{Access, BufferRegion, FileRegion, ProtectionDomain, Region, Remote};
 pub use stream::{MAX_SGE_BYTES, Piece, SendBlock, Sent, Stream};
 

@@ -192,6 +192,35 @@ pub struct Binding {
     pub access: Access,
 }
 
+/// A queue pair of another host that speaks plain RoCEv2: what both hosts have told each other by themselves, as they do
+/// for verbs' `modify_qp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForeignPeer {
+    /// The host; the card's own address means loopback (QP-18).
+    pub ip: Ipv4Addr,
+    /// QPN there (3 to 2^24 - 1).
+    pub qpn: u32,
+    /// PSN of the first packet that goes there, up to 2^24 - 1 (what verbs call `sq_psn`).
+    pub psn: u32,
+    /// PSN of the first packet that comes from there (`rq_psn`).
+    pub peer_psn: u32,
+    /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096, no more than the card's ([`Net::mtu`](crate::Net::mtu)).
+    pub mtu: u32,
+    /// Time for which the peer is to wait while there is no receive for it, as InfiniBand codes it: 1 (10 µs) to 31 (491 ms),
+    /// and 0 (655 ms) (`min_rnr_timer`).
+    pub rnr_timer: u8,
+    /// How often in a row the peer may have no receive for a message before that completes with
+    /// [`Status::NotReady`](crate::Status::NotReady): 0 to 6; 7: any number of times (`rnr_retry`).
+    pub rnr_retries: u8,
+}
+
+impl ForeignPeer {
+    /// Queue pair `qpn` of host `ip`: first PSNs 0, an MTU of 1024, a wait of 0.64 ms, any number of times.
+    pub const fn new(ip: Ipv4Addr, qpn: u32) -> Self {
+        Self { ip, qpn, psn: 0, peer_psn: 0, mtu: 1024, rnr_timer: 12, rnr_retries: abi_ring::RNR_FOR_EVER as u8 }
+    }
+}
+
 impl WorkRequest<'_> {
     /// It names memory of the peer.
     const fn is_one_sided(&self) -> bool {
@@ -572,6 +601,27 @@ impl QueuePair {
     ) -> Result<Vec<u8>> {
         self.start_connect(peer, service, private_data)?;
         self.wait_established(timeout)
+    }
+
+    /// Gives the queue pair, which is of message mode, a peer that speaks plain RoCEv2 and is told nothing. The connection is
+    /// there, for this end, when [`QueuePair::wait_established`] says so. A send then waits for the peer's receive instead of
+    /// its credit, and [`Status::TooLong`](crate::Status::TooLong) is the peer's to find: the connection breaks.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] also in stream mode, [`Error::Busy`] when the queue pair is connected.
+    pub fn set_peer(&self, peer: &ForeignPeer) -> Result<()> {
+        let mut arg = ioctl::SetPeer {
+            qpn: self.qpn,
+            identity: self.identity,
+            ipv4: peer.ip.into(),
+            peer_qpn: peer.qpn,
+            psn: peer.psn,
+            peer_psn: peer.peer_psn,
+            mtu: peer.mtu,
+            rnr_timer: peer.rnr_timer.into(),
+            rnr_retries: peer.rnr_retries.into(),
+        };
+        self.context.ioctl("set a queue pair's peer", ioctl::IOC_SET_PEER, &mut arg)
     }
 
     /// Waits until the connection is there; answers the peer's private data. It may be asked again.
