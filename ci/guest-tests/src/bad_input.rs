@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use berth_abi::wqe::{OP_RECV, OP_SEND, SEND_IMMEDIATE, SEND_INLINE, Sge, Wqe};
 use berth_abi::{counters as c, host, ioctl};
-use libberth::{Context, Error, QpConfig, Reason, Status, raw};
+use libberth::{Context, Error, ForeignPeer, QpConfig, Reason, Status, raw};
 
 use crate::connections::loopback_works;
 use crate::env::Env;
@@ -273,6 +273,18 @@ fn inv_6_ioctls_refuse_fields_out_of_range(env: &Env) -> Res {
     expect("budget 0", context.set_budget(0))?;
     let qp = context.create_qp(&cq, &cq, &depths(1, 1))?;
     expect("service 0", qp.start_connect(env.own_ip, 0, b""))?;
+    let good = ForeignPeer::new(env.own_ip, 16);
+    for (what, peer) in [
+        ("a foreign peer in stream mode", good),
+        ("QPN 2", ForeignPeer { qpn: 2, ..good }),
+        ("PSN 2^24", ForeignPeer { psn: 1 << 24, ..good }),
+        ("MTU 1000", ForeignPeer { mtu: 1000, ..good }),
+        ("MTU 8192", ForeignPeer { mtu: 8192, ..good }),
+        ("RNR timer 32", ForeignPeer { rnr_timer: 32, ..good }),
+        ("8 RNR retries", ForeignPeer { rnr_retries: 8, ..good }),
+    ] {
+        expect(what, qp.set_peer(&peer))?;
+    }
     ensure!(matches!(qp.disconnect(), Err(Error::Busy { .. } | Error::Invalid { .. })));
     // Reserved fields must be zero.
     let mut handle = ioctl::Handle { value: qp.qpn(), reserved: 1, identity: 0 };
@@ -304,9 +316,9 @@ fn inv_6_random_ioctls_do_no_harm(env: &Env) -> Res {
     let before = env.counters()?.drv(c::D_BAD_IOCTL);
     let fd = context.as_fd().as_raw_fd();
     // Requests that change what other tests rely on, or that take a pointer, are not for a random test.
-    let numbers: [u32; 23] = [
+    let numbers: [u32; 24] = [
         0x01, 0x02, 0x05, 0x10, 0x11, 0x12, 0x13, 0x14, 0x18, 0x19, 0x1a, 0x1b, 0x1c, 0x20, 0x21, 0x22, 0x23, 0x24,
-        0x25, 0x26, 0x30, 0x7f, 0x00,
+        0x25, 0x26, 0x27, 0x30, 0x7f, 0x00,
     ];
     let sizes: std::collections::HashMap<u32, u32> = [
         ioctl::IOC_CONTEXT,
@@ -329,6 +341,7 @@ fn inv_6_random_ioctls_do_no_harm(env: &Env) -> Res {
         ioctl::IOC_REJECT,
         ioctl::IOC_DISCONNECT,
         ioctl::IOC_GET_EVENT,
+        ioctl::IOC_SET_PEER,
         ioctl::IOC_COUNTERS,
     ]
     .iter()

@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 
 use berth_abi::counters as c;
-use libberth::{Error, QpConfig, QpStateKind, Reason, Status};
+use libberth::{Error, ForeignPeer, Mode, QpConfig, QpStateKind, Reason, Status};
 
 use crate::env::{Env, Role};
 use crate::util::{Conn, Mem, PAGE, Res, check, depths, establish, loop_back, loop_pair};
@@ -13,9 +13,12 @@ use crate::{ensure, ensure_eq, tests};
 tests! {
     Pair: qp_17_private_data_travels_both_ways, qp_17_reject_carries_a_reason, qp_17_disconnect_is_seen_by_the_peer;
     One: qp_17_nobody_listens, qp_17_unknown_address_is_unreachable, qp_17_service_is_listened_to_once,
-         qp_17_dropped_request_is_rejected, qp_17_connect_and_close_again_and_again;
+         qp_17_dropped_request_is_rejected, qp_17_connect_and_close_again_and_again,
+         qp_7_a_peer_that_is_set_by_hand_is_there_at_once_on_this_card_and_unreachable_if_it_is_none;
     Pair: qp_17_connections_come_and_go_between_hosts, qp_1_queue_pairs_of_a_process_share_two_completion_queues,
-          qp_17_vanished_peer_is_noticed_without_credit, qp_17_vanished_peer_is_noticed_while_sending;
+          qp_17_vanished_peer_is_noticed_without_credit, qp_17_vanished_peer_is_noticed_while_sending,
+          qp_7_a_peer_that_is_set_by_hand_takes_every_message_once_when_it_has_receives,
+          qp_7_a_peer_that_is_set_by_hand_and_never_has_a_receive_fails_the_send;
 }
 
 fn qp_17_private_data_travels_both_ways(env: &Env) -> Res {
@@ -283,4 +286,132 @@ pub fn loopback_works(env: &Env, service: u16) -> Res {
     check(target.bytes(), 54, 0)?;
     from.sent(env)?.ok()?;
     Ok(())
+}
+
+/// Path MTU towards foreign peers: any end node has it.
+const FOREIGN_MTU: u32 = 256;
+
+/// A queue pair for a foreign peer.
+fn foreign(depth: u32) -> QpConfig {
+    QpConfig { mode: Mode::Message, ..depths(depth, depth) }
+}
+
+/// Makes the queue pairs of both guests foreign peers of each other, with PSNs that soon begin anew. Post receives before.
+fn set_peers(env: &Env, conn: &Conn, name: &str, rnr_retries: u8) -> Res {
+    let psns = [0xff_fff0, 0xff_fffe];
+    let [psn, peer_psn] = match env.role {
+        Role::A => psns,
+        Role::B => [psns[1], psns[0]],
+    };
+    env.tell(&format!("qpn-{name}"), &conn.qp.qpn().to_string())?;
+    let qpn = env.hear(&format!("qpn-{name}"))?.parse()?;
+    let peer = ForeignPeer {
+        psn,
+        peer_psn,
+        mtu: FOREIGN_MTU,
+        rnr_timer: 1,
+        rnr_retries,
+        ..ForeignPeer::new(env.peer_ip, qpn)
+    };
+    conn.qp.set_peer(&peer)?;
+    ensure!(matches!(conn.qp.set_peer(&peer), Err(Error::Busy { .. })));
+    ensure_eq!(conn.qp.wait_established(env.limit())?, b"");
+    // Nobody is told, so that the other end may not be there yet.
+    env.meet(&format!("set-{name}"))
+}
+
+fn qp_7_a_peer_that_is_set_by_hand_takes_every_message_once_when_it_has_receives(env: &Env) -> Res {
+    const FIRST: usize = 3;
+    const PLACE: usize = 2 * PAGE;
+    // Of one packet and of several, whole ones and others.
+    let lens = [1, 256, 257, 5000, 8192, 512, 3, 4097, 255, 768, 6001, 64];
+    let [own, other] = match env.role {
+        Role::A => [60, 61],
+        Role::B => [61, 60],
+    };
+    let (source, target) = (Mem::pattern(lens.len() * PLACE, own)?, Mem::new(lens.len() * PLACE)?);
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &foreign(16))?;
+    let places: Vec<_> = (0..lens.len()).map(|n| target.sge(n * PLACE, PLACE)).collect();
+    conn.recv(0, &places[..FIRST])?;
+    set_peers(env, &conn, "messages", 7)?;
+    for (n, len) in lens.into_iter().enumerate() {
+        conn.send(n as u64, &[source.sge(n * PLACE, len)])?;
+    }
+    let received = |conn: &Conn, from: usize, to: usize| -> Res {
+        for (n, &len) in lens.iter().enumerate().take(to).skip(from) {
+            let got = conn.received(env)?.ok()?;
+            ensure_eq!((got.wr_id as usize, got.byte_len as usize), (n, len));
+            check(&target.bytes()[n * PLACE..n * PLACE + len], other, (n * PLACE) as u64)?;
+            ensure!(target.bytes()[n * PLACE + len..(n + 1) * PLACE].iter().all(|b| *b == 0), "behind message {n}");
+        }
+        Ok(())
+    };
+    received(&conn, 0, FIRST)?;
+    for n in 0..FIRST {
+        ensure_eq!(conn.sent(env)?.ok()?.wr_id as usize, n);
+    }
+    // The others wait, however often they are tried.
+    env.meet("held")?;
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    ensure_eq!(conn.qp.sends_outstanding() as usize, lens.len() - FIRST);
+    ensure_eq!(conn.qp.state()?.kind, QpStateKind::Connected);
+    env.meet("posted")?;
+    conn.recv(FIRST as u64, &places[FIRST..FIRST + 1])?;
+    conn.recv(FIRST as u64 + 1, &places[FIRST + 1..])?;
+    received(&conn, FIRST, lens.len())?;
+    for n in FIRST..lens.len() {
+        ensure_eq!(conn.sent(env)?.ok()?.wr_id as usize, n);
+    }
+    env.meet("arrived")
+}
+
+fn qp_7_a_peer_that_is_set_by_hand_and_never_has_a_receive_fails_the_send(env: &Env) -> Res {
+    let mem = Mem::pattern(PAGE, 62)?;
+    let context = env.context()?;
+    for retries in [0, 1] {
+        let mut conn = Conn::new(&context, &foreign(4))?;
+        set_peers(env, &conn, &format!("none-{retries}"), retries)?;
+        match env.role {
+            Role::A => {
+                for n in 0..2 {
+                    conn.send(n, &[mem.sge(0, 1000)])?;
+                }
+                for (n, status) in [(0, Status::NotReady), (1, Status::Flushed)] {
+                    let done = conn.sent(env)?;
+                    ensure_eq!((done.wr_id, done.status), (n, status));
+                }
+                ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::SendFailed);
+                env.meet(&format!("over-{retries}"))?;
+            }
+            Role::B => {
+                // It is told nothing of that.
+                env.meet(&format!("over-{retries}"))?;
+                ensure_eq!(conn.qp.state()?.kind, QpStateKind::Connected);
+                conn.qp.disconnect()?;
+                ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::LocalClose);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn qp_7_a_peer_that_is_set_by_hand_is_there_at_once_on_this_card_and_unreachable_if_it_is_none(env: &Env) -> Res {
+    let context = env.context()?;
+    let conn = Conn::new(&context, &foreign(1))?;
+    let nobody = ForeignPeer { mtu: FOREIGN_MTU, ..ForeignPeer::new(Ipv4Addr::new(192, 0, 2, 98), 16) };
+    conn.qp.set_peer(&nobody)?;
+    let outcome = conn.qp.wait_established(env.limit());
+    ensure!(matches!(outcome, Err(Error::Closed { reason: Reason::Unreachable, .. })), "the outcome was {outcome:?}");
+    let (source, target) = (Mem::pattern(3000, 63)?, Mem::new(3000)?);
+    let (mut from, mut to) = (Conn::new(&context, &foreign(1))?, Conn::new(&context, &foreign(1))?);
+    for (one, other) in [(&from, &to), (&to, &from)] {
+        one.qp.set_peer(&ForeignPeer { ip: env.own_ip, qpn: other.qp.qpn(), ..nobody })?;
+        one.qp.wait_established(env.limit())?;
+    }
+    to.recv(1, &[target.sge(0, 3000)])?;
+    from.send(2, &[source.sge(0, 3000)])?;
+    from.sent(env)?.ok()?;
+    ensure_eq!(to.received(env)?.ok()?.byte_len, 3000);
+    check(target.bytes(), 63, 0)
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use berth_abi::card::ABI_VERSION;
-use berth_abi::ring::CRASH_EVENT_WORDS;
+use berth_abi::ring::{CRASH_EVENT_WORDS, MODE_MESSAGE, MODE_STREAM};
 use berth_abi::wqe::{OP_RECV, OP_SEND, SEND_IMMEDIATE, SEND_INLINE, Sge, Wqe};
 use berth_abi::{counters as c, host, ioctl};
 use libberth::{Counters, Device, Reason, Status};
@@ -66,6 +66,10 @@ enum F {
     Rights,
     Flags,
     Reads,
+    PeerQpn,
+    Psn,
+    /// Timer or retries.
+    Rnr,
     /// Of registered memory: its bytes.
     Len,
     /// Of an object, or 0 for whatever has the number.
@@ -221,6 +225,20 @@ fn requests() -> Res<Vec<Call>> {
             }
         ),
         request!(IOC_DISCONNECT, Handle { value: Qpn, reserved: Zero, identity: Identity }),
+        request!(
+            IOC_SET_PEER,
+            SetPeer {
+                qpn: Qpn,
+                ipv4: Ip,
+                peer_qpn: PeerQpn,
+                psn: Psn,
+                peer_psn: Psn,
+                mtu: Mtu,
+                rnr_timer: Rnr,
+                rnr_retries: Rnr,
+                identity: Identity
+            }
+        ),
         request!(IOC_GET_EVENT, ContextEvent { kind: Out(size_of::<ioctl::ContextEvent>()) }),
         request!(IOC_COUNTERS, Counters { rtl: Out(size_of::<ioctl::Counters>()) }),
         request!(IOC_READ_LOG, ReadLog { buffer: Pointer, bytes: LogBytes, lost: Any }, true),
@@ -400,6 +418,7 @@ impl<'w, 'e> Thread<'w, 'e> {
             F::Key => self.number(|k| &k.keys, place).into(),
             F::Rights => 2,
             F::Len => self.pick(&[1, 4096, 1 << 40]),
+            F::PeerQpn => self.pick(&[16, 17, 18]),
             F::Private | F::Mac | F::Out(_) => return vec![0; f.bytes()],
             F::Zero
             | F::Identity
@@ -408,6 +427,8 @@ impl<'w, 'e> Thread<'w, 'e> {
             | F::DomainOrZero
             | F::Flags
             | F::Reads
+            | F::Psn
+            | F::Rnr
             | F::Trigger
             | F::Index
             | F::List
@@ -465,6 +486,9 @@ impl<'w, 'e> Thread<'w, 'e> {
                 F::Rights => self.pick(&[0, 1, 2, 3, 4, 7, 8]),
                 F::Flags => self.pick(&[0, 0, 1, 2]),
                 F::Reads => self.pick(&[0, 1, 16, 17, 0xffff]),
+                F::PeerQpn => self.pick(&[2, 3, 16, 17, 0xff_ffff, 1 << 24]),
+                F::Psn => self.pick(&[0, 1, 0xff_ffff, 1 << 24]),
+                F::Rnr => self.pick(&[0, 1, 7, 8, 31, 32]),
                 F::Len => self.pick(&[0, 1, 4095, 1 << 20, 1 << 40, 1 << 57]),
                 F::Any | F::Private | F::Mac | F::Out(_) => self.wild(),
             }
@@ -1103,8 +1127,12 @@ fn cq_of(fd: i32) -> Result<ioctl::CreateCq, i32> {
 }
 
 fn qp_of(fd: i32, cqn: u32) -> Result<ioctl::CreateQp, i32> {
-    let mut arg =
-        ioctl::CreateQp { send_cqn: cqn, recv_cqn: cqn, sq_depth: 4, rq_depth: 4, ..ioctl::CreateQp::default() };
+    qp_in_mode(fd, cqn, MODE_STREAM)
+}
+
+fn qp_in_mode(fd: i32, cqn: u32, mode: u8) -> Result<ioctl::CreateQp, i32> {
+    let (send_cqn, recv_cqn, mode) = (cqn, cqn, mode.into());
+    let mut arg = ioctl::CreateQp { send_cqn, recv_cqn, sq_depth: 4, rq_depth: 4, mode, ..ioctl::CreateQp::default() };
     call(fd, ioctl::IOC_CREATE_QP, &mut arg).map(|()| arg)
 }
 
@@ -1256,6 +1284,17 @@ fn inv_6_calls_without_memory_fail_whole_and_work_the_next_time(env: &Env) -> Re
         }
         Ok(Some(failed))
     }
+    rest(&mut failing, "IOC_SET_PEER", &mut |nth, n| {
+        let qp = qp_in_mode(fd, cq.cqn, MODE_MESSAGE).map_err(|e| format!("errno {e}"))?;
+        let last = twice(nth, n, || {
+            let qpn = qp.qpn;
+            let mut arg = ioctl::SetPeer { qpn, ipv4: own, peer_qpn: qpn, mtu: 256, ..ioctl::SetPeer::default() };
+            call(fd, ioctl::IOC_SET_PEER, &mut arg)
+        })?;
+        event(env, fd, ioctl::CTX_ESTABLISHED)?;
+        done(handle(fd, ioctl::IOC_DESTROY_QP, qp.qpn))?;
+        Ok(last)
+    })?;
     rest(&mut failing, "IOC_CONNECT", &mut |nth, n| {
         let qp = qp_of(fd, cq.cqn).map_err(|e| format!("errno {e}"))?;
         let last = twice(nth, n, || connect(qp.qpn, 4990))?;

@@ -3,8 +3,8 @@
 //! can. Nothing panics; what a process does leaves its neighbour's connection as it is (INV-6). What it writes into its
 //! queues is RTL's.
 
-use berth_abi::message::{CODE, Connect, Entry};
-use berth_abi::ring::{CMD_CRASH, CMD_KEYS_DROP, CMD_NET_CONFIG};
+use berth_abi::message::{CODE, Connect, Entry, QpPeer};
+use berth_abi::ring::{CMD_CRASH, CMD_NET_CONFIG, CMD_QP_PEER, MODE_MESSAGE};
 use berth_protocol::model::{User, World};
 
 use crate::input::Input;
@@ -17,8 +17,8 @@ const CONNECTED: u8 = 3;
 /// A command whose words are small numbers, or anything.
 fn command(input: &mut Input) -> Entry {
     // All but CMD_CRASH, in whose place the last one stands.
-    let kind = match CMD_NET_CONFIG + u32::from(input.byte()) % (CMD_KEYS_DROP - CMD_NET_CONFIG) {
-        CMD_CRASH => CMD_KEYS_DROP,
+    let kind = match CMD_NET_CONFIG + u32::from(input.byte()) % (CMD_QP_PEER - CMD_NET_CONFIG) {
+        CMD_CRASH => CMD_QP_PEER,
         kind => kind,
     };
     let mut entry: Entry = std::array::from_fn(|_| match input.byte() {
@@ -50,10 +50,18 @@ pub fn run(data: &[u8]) {
             0 | 1 if a.len() < 12 => {
                 // A queue pair of the process, on its way to a connection or not.
                 let qpn = 40 + a.len() as u32;
-                a.push(w.create_qp(0, qpn, ASID, |_| ()));
-                if choice & 0x80 != 0 {
-                    let connect = Connect { qpn, ipv4: w.nodes[1].ip, service: 9, ..Connect::default() };
-                    w.post_command(0, connect.encode());
+                let ipv4 = w.nodes[1].ip;
+                let foreign = choice & 0xc0 == 0x40;
+                a.push(w.create_qp(0, qpn, ASID, |qp| {
+                    if foreign {
+                        qp.mode = MODE_MESSAGE;
+                    }
+                }));
+                if foreign {
+                    let peer = QpPeer { qpn, ipv4, peer_qpn: 30, mtu: 256, ..QpPeer::default() };
+                    w.post_command(0, peer.encode());
+                } else if choice & 0x80 != 0 {
+                    w.post_command(0, Connect { qpn, ipv4, service: 9, ..Connect::default() }.encode());
                 }
             }
             2..=4 => {
