@@ -36,6 +36,8 @@ struct State {
     qps: BTreeMap<u32, u64>,
     /// The last one, as it was asked for.
     asked: ioctl::CreateQp,
+    /// The last peer that was set.
+    peer: ioctl::SetPeer,
     /// Sends of each that are complete.
     sent: BTreeMap<u32, u32>,
     /// Identity of the protection domain, if there is one.
@@ -250,6 +252,8 @@ impl Card {
                 let id = unsafe { arg.cast::<ioctl::Accept>().read() }.request;
                 state.rejected.push(id);
             }
+            // SAFETY: as above.
+            ioctl::IOC_SET_PEER => state.peer = unsafe { arg.cast::<ioctl::SetPeer>().read() },
             ioctl::IOC_GET_EVENT => {
                 let event = state.events.pop_front().ok_or(libc::EAGAIN)?;
                 // SAFETY: as above.
@@ -263,6 +267,7 @@ impl Card {
 
 /// Interference between threads and processes.
 mod tests {
+    use std::net::Ipv4Addr;
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
@@ -278,7 +283,7 @@ mod tests {
     use crate::error::{Error, Reason, Result};
     use crate::mapping::Buffer;
     use crate::process::tests::in_child;
-    use crate::qp::{QpConfig, QueuePair, WorkRequest};
+    use crate::qp::{ForeignPeer, QpConfig, QueuePair, WorkRequest};
     use crate::region::{Access, BufferRegion, FileRegion, ProtectionDomain};
 
     /// Lengths of the regions when a key is bound anew by `what`.
@@ -562,6 +567,21 @@ mod tests {
             });
             assert!(is_lost(listener.next(None)));
         }
+    }
+
+    #[test]
+    fn qp_7_a_foreign_peer_is_told_to_the_driver_field_by_field() {
+        let Setting { card, qp, .. } = Setting::new();
+        let ip = Ipv4Addr::new(10, 1, 2, 3);
+        let plain = ForeignPeer::new(ip, 77);
+        let special = ForeignPeer { psn: 1, peer_psn: 2, mtu: 4096, rnr_timer: 3, rnr_retries: 4, ..plain };
+        for (peer, expected) in [(plain, [77, 0, 0, 1024, 12, 7]), (special, [77, 1, 2, 4096, 3, 4])] {
+            qp.set_peer(&peer).unwrap();
+            let ioctl::SetPeer { peer_qpn, psn, peer_psn, mtu, rnr_timer, rnr_retries, .. } = card.lock().peer;
+            assert_eq!([peer_qpn, psn, peer_psn, mtu, rnr_timer, rnr_retries], expected);
+        }
+        let told = card.lock().peer;
+        assert_eq!((told.qpn, told.ipv4, told.identity), (qp.qpn(), 0x0a01_0203, qp.identity()));
     }
 
     #[test]
