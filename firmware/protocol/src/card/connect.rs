@@ -7,8 +7,7 @@ use super::hw::{Hw, Log, TX_LOOPBACK};
 use super::limits::{FAST_LIST, FAST_WINDOW, REQUEST_SHARE, REQUEST_TIME, REQUESTS, REQUESTS_OFFERED};
 use super::peers::Requests;
 use super::qp::{
-    CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, Qp, TODO_DREQ, TODO_GO, TODO_RECALL, TODO_RECALLED, TODO_REP,
-    TODO_REQ, TODO_RTU,
+    CONNECTED, CONNECTING, ERROR, Qp, TODO_DREQ, TODO_GO, TODO_RECALL, TODO_RECALLED, TODO_REP, TODO_REQ, TODO_RTU,
 };
 use super::request::{
     End, REFUSAL_WORDS, REQUEST_FREE, REQUEST_LATE, REQUEST_NEW, REQUEST_OFFERED, REQUEST_OVER, REQUEST_STALE, Request,
@@ -59,14 +58,6 @@ impl Qp {
         // A datagram's must fit the path (CR-4) and what an end takes as one message, behind a header of three words.
         let fits = (mtu / 4).saturating_sub(3).min(FAST_LIST);
         self.max_list = self.max_list.min(end.store / 2).min(fits).max(1);
-    }
-
-    /// The connection is there: credits may flow.
-    pub(super) fn connected<H: Hw>(&mut self, ip: u32, sh: &mut Shared, hw: &mut H) {
-        hw.log(Log::Connected(self.qpn(), ip, self.peer_qpn));
-        self.state = CONNECTED;
-        self.tell_peer = !self.foreign;
-        self.notify(EVENT_ESTABLISHED, sh);
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! State of one queue pair.
 
+use super::hw::{Hw, Log};
 use super::shared::Shared;
 use crate::credit::recall::Recall;
 use crate::rc::{NotReady, Tries, Woken};
@@ -300,6 +301,14 @@ impl Qp {
     pub fn notify(&mut self, event: u8, sh: &mut Shared) {
         self.events |= event;
         sh.event_work |= self.bit();
+    }
+
+    /// The connection is there: credits may flow.
+    pub(super) fn connected<H: Hw>(&mut self, ip: u32, sh: &mut Shared, hw: &mut H) {
+        hw.log(Log::Connected(self.qpn(), ip, self.peer_qpn));
+        self.state = CONNECTED;
+        self.tell_peer = !self.foreign;
+        self.notify(EVENT_ESTABLISHED, sh);
     }
 }
 
