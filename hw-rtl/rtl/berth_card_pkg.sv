@@ -581,10 +581,10 @@ package berth_card_pkg;
         logic [63:0] va;
         logic        atomic;            // it is that of an atomic: these bytes, and no payload
         logic [63:0] original;
-        logic [3:0]  tag;               // comes back
+        logic [5:0]  tag;               // below READ_TAGS; comes back
     } response_t;
     typedef struct packed {
-        logic [3:0] tag;
+        logic [5:0] tag;
         logic       failed;             // it could not be read, and is not sent
     } response_end_t;
     typedef struct packed {
@@ -880,7 +880,7 @@ package berth_card_pkg;
         logic        apart;             // goes again: waits only for others that do
         logic        over;              // does not go: counts as one that could not be read
         logic        answer;            // of an answer to a READ ...
-        logic [3:0]  answer_tag;        // ... with this tag
+        logic [5:0]  answer_tag;        // ... with this tag
         left_t       left;
     } open_t;
 endpackage

@@ -82,13 +82,14 @@ module berth_fp_respond #(
     input  logic                          fence,
     output logic                          fenced
 );
-  localparam int unsigned FLIGHTS = 16;
+  localparam int unsigned FLIGHTS = berth_regs_pkg::READ_TAGS;    // as many as there are commands to read
+  localparam int unsigned FW = $clog2(FLIGHTS);
   localparam int unsigned ATOMICS = 4;
   localparam logic [1:0] ATOMIC_NONE = berth_card_pkg::ATOMIC_NONE;
   localparam logic [1:0] HIT = berth_regs_pkg::XLT_HIT[1:0];
   localparam logic [1:0] MISS = berth_regs_pkg::XLT_MISS[1:0];
   localparam logic [1:0] READY = berth_regs_pkg::XLT_READY[1:0];
-  initial if (QPS > 1024) $fatal(1, "berth_fp_respond: a tag has room for 1024 QPs");
+  initial if (QPS > 1024 || FLIGHTS > 64) $fatal(1, "berth_fp_respond: a tag has room for 1024 QPs, or 64 packets");
 
   // ---- what is to be done: READs, and answers of the translation -------------------------------------
   logic [LR:0] put[0:QPS-1];               // READs that have come, of each kind
@@ -154,16 +155,37 @@ module berth_fp_respond #(
     logic [23:0] first;                   // PSN of the READ
     logic [31:0] key;
   } packet_t;
+  // What of it the transmit half is given, and what is still to be done when it has been read.
   typedef struct packed {
     logic [QW-1:0] q;
-    packet_t     p;
     logic        frame;                   // it is sent
+    logic        again;                   // asked for again
+    logic        begins, ends;
+    logic        atomic;
+    logic [23:0] psn, msn;
+    logic [12:0] len;
+    logic [63:0] va;
+    logic [7:0]  asid;
+    logic [63:0] original;
+  } given_t;
+  typedef struct packed {
+    logic [QW-1:0] q;
     logic        holds;                   // its pages are held
     logic        failed;                  // it has no answer
     logic [3:0]  fault;
     logic        counts;                  // it is one of `atomics_q`
-    logic [63:0] original;
+    logic        again;
+    logic        ends;
+    logic        atomic;
+    logic [23:0] psn;
+    logic [12:0] len;
+    logic [63:0] va;
+    logic [7:0]  asid;
+    logic        one_shot;
+    logic [23:0] first;
+    logic [31:0] key;
   } flight_t;
+  given_t give;
   flight_t flight;
 
   // ---- one operation: a QP's turn, or an answer, of the translation, of the keys, or to an atomic -----------------
@@ -436,8 +458,8 @@ module berth_fp_respond #(
   assign ask.packets = 24'd1;
 
   // ---- decide ----------------------------------------------------------------------------------------------
-  logic [4:0] put_q, give_q, done_q;      // of the flights
-  logic [4:0] holds_q;                    // key and pages are looked for, to be held: their flights have a place
+  logic [FW:0] put_q, give_q, done_q;     // of the flights
+  logic [FW:0] holds_q;                   // key and pages are looked for, to be held: their flights have a place
   logic holding, looked;
   berth_card_pkg::range_ask_t acquire, release_;
   logic rel_valid;
@@ -450,14 +472,33 @@ module berth_fp_respond #(
     push       = 1'b0;
     again_turn = 1'b0;
     ev_stray   = 1'b0;
+    give.q        = q_q;
+    give.frame    = !gone && (is_answer_q || p_q.len == '0 || found_q);
+    give.again    = p_q.again;
+    give.begins   = p_q.begins;
+    give.ends     = p_q.ends;
+    give.atomic   = p_q.atomic != ATOMIC_NONE;
+    give.psn      = p_q.psn;
+    give.msn      = p_q.msn;
+    give.len      = give.atomic ? 13'd0 : p_q.len;
+    give.va       = p_q.va;
+    give.asid     = p_q.asid;
+    give.original = is_change_q ? changed_q.original : kept_q;
     flight.q      = q_q;
-    flight.p      = p_q;
-    flight.frame  = !gone && (is_answer_q || p_q.len == '0 || found_q);
     flight.holds  = is_answer_q && !is_refusal_q;
     flight.failed = 1'b0;
     flight.fault  = is_change_q ? berth_row_pkg::FAULT_WRITE : row_q.refused ? berth_row_pkg::FAULT_PAGE : berth_row_pkg::FAULT_ACCESS;
-    flight.counts = is_answer_q && p_q.atomic != ATOMIC_NONE;
-    flight.original = is_change_q ? changed_q.original : kept_q;
+    flight.counts = is_answer_q && give.atomic;
+    flight.again    = p_q.again;
+    flight.ends     = p_q.ends;
+    flight.atomic   = give.atomic;
+    flight.psn      = p_q.psn;
+    flight.len      = p_q.len;
+    flight.va       = p_q.va;
+    flight.asid     = p_q.asid;
+    flight.one_shot = p_q.one_shot;
+    flight.first    = p_q.first;
+    flight.key      = p_q.key;
     late_turn     = 1'b0;
     held_put      = 1'b0;
     if (state_q == DO && !begin_valid) begin
@@ -468,14 +509,14 @@ module berth_fp_respond #(
         f.stop     = row_q.stop || changed_q.failed;
         again_turn = 1'b1;
         flight.failed = changed_q.failed;
-        if (changed_q.failed) flight.frame = 1'b0;
+        if (changed_q.failed) give.frame = 1'b0;
       end else if (is_refusal_q || (next && row_q.refused)) begin
         push          = 1'b1;
         row_we        = 1'b1;
         f.phase       = NONE;
         f.refused     = 1'b0;
         f.stop        = 1'b1;
-        flight.frame  = 1'b0;
+        give.frame    = 1'b0;
         flight.failed = 1'b1;
       end else if (wanted) begin
         row_we     = look;
@@ -613,74 +654,71 @@ module berth_fp_respond #(
   assign hold       = rel_valid ? release_ : asked;
 
   // ---- on their way: given in order, and in that order answered --------------------------------------------
+  logic [$bits(give)-1:0] gives_of[0:FLIGHTS-1];
   logic [$bits(flight)-1:0] flights[0:FLIGHTS-1];
-  logic [QW-1:0] flight_of[0:FLIGHTS-1];
-  logic [FLIGHTS-1:0] used_q, read_bits_q, bad_q;
-  flight_t given, last;
+  logic [FLIGHTS-1:0] read_bits_q, bad_q;
+  given_t given;
+  flight_t last;
   logic gives, last_there, released_q, tells, passes;
-  assign given      = flights[give_q[3:0]];
-  assign last       = flights[done_q[3:0]];
+  assign given      = gives_of[give_q[FW-1:0]];
+  assign last       = flights[done_q[FW-1:0]];
   assign rsp_valid  = give_q != put_q && given.frame;
   assign rsp_q      = given.q;
-  assign rsp.begins = given.p.begins;
-  assign rsp.ends   = given.p.ends;
-  assign rsp.psn    = given.p.psn;
-  assign rsp.msn    = given.p.msn;
-  assign rsp.len    = given.p.atomic != ATOMIC_NONE ? 13'd0 : given.p.len;
-  assign rsp.atomic = given.p.atomic != ATOMIC_NONE;
+  assign rsp.begins = given.begins;
+  assign rsp.ends   = given.ends;
+  assign rsp.psn    = given.psn;
+  assign rsp.msn    = given.msn;
+  assign rsp.len    = given.len;
+  assign rsp.atomic = given.atomic;
   assign rsp.original = given.original;
-  assign rsp.asid   = given.p.asid;
-  assign rsp.va     = given.p.va;
-  assign rsp.tag    = give_q[3:0];
-  assign ev_again   = rsp_valid && rsp_ready && rsp.atomic && given.p.again;
+  assign rsp.asid   = given.asid;
+  assign rsp.va     = given.va;
+  assign rsp.tag    = 6'(give_q[FW-1:0]);
+  assign ev_again   = rsp_valid && rsp_ready && rsp.atomic && given.again;
   assign gives      = give_q != put_q && (!given.frame || rsp_ready);
-  assign last_there = done_q != give_q && read_bits_q[done_q[3:0]];
+  assign last_there = done_q != give_q && read_bits_q[done_q[FW-1:0]];
   assign rel_valid  = last_there && last.holds && !released_q;
   assign tells      = last_there && !rel_valid;
   assign answered_valid    = tells && !over_q[last.q];
   assign answered_q        = last.q;
-  assign answered.again    = last.p.again;
-  assign answered.psn      = last.p.psn;
-  assign answered.ends     = last.p.ends;
-  assign answered.first    = last.p.first;
-  assign answered.one_shot = last.p.one_shot;
-  assign answered.key      = last.p.key;
-  assign answered.failed   = last.failed || bad_q[done_q[3:0]];
+  assign answered.again    = last.again;
+  assign answered.psn      = last.psn;
+  assign answered.ends     = last.ends;
+  assign answered.first    = last.first;
+  assign answered.one_shot = last.one_shot;
+  assign answered.key      = last.key;
+  assign answered.failed   = last.failed || bad_q[done_q[FW-1:0]];
   assign answered.fault    = last.failed ? last.fault : berth_row_pkg::FAULT_WRITE;
   assign passes       = tells && (answered_ready || over_q[last.q]);
   always_comb begin
     release_           = '0;
     release_.give_back = 1'b1;
-    release_.write     = last.p.atomic != ATOMIC_NONE;
-    release_.asid      = last.p.asid;
-    release_.va        = last.p.va;
-    release_.len       = 31'(last.p.len);
-    flying = 1'b0;
-    for (int unsigned i = 0; i < FLIGHTS; i++) if (used_q[i] && flight_of[i] == q_q) flying = 1'b1;
+    release_.write     = last.atomic;
+    release_.asid      = last.asid;
+    release_.va        = last.va;
+    release_.len       = 31'(last.len);
   end
   // Of a turn, and of those that have looked for pages: a flight each, or the question to the host.
-  assign room = 5'(put_q - done_q) + holds_q < 5'(FLIGHTS) && asks_q + 6'(holds_q) < 6'(ASKS - 2);
+  assign room = (FW+1)'(put_q - done_q) + holds_q < (FW+1)'(FLIGHTS) && asks_q + 6'(holds_q) < 6'(ASKS - 2);
   always_ff @(posedge clk) begin
     if (push) begin
-      flights[put_q[3:0]]     <= flight;
-      flight_of[put_q[3:0]]   <= q_q;
-      used_q[put_q[3:0]]      <= 1'b1;
-      read_bits_q[put_q[3:0]] <= !flight.frame;
-      bad_q[put_q[3:0]]       <= 1'b0;
-      put_q <= put_q + 5'd1;
+      gives_of[put_q[FW-1:0]]    <= give;
+      flights[put_q[FW-1:0]]     <= flight;
+      read_bits_q[put_q[FW-1:0]] <= !give.frame;
+      bad_q[put_q[FW-1:0]]       <= 1'b0;
+      put_q <= put_q + (FW+1)'(1);
     end
     if (sent_valid) begin
-      read_bits_q[sent.tag] <= 1'b1;
-      bad_q[sent.tag]       <= sent.failed;
+      read_bits_q[sent.tag[FW-1:0]] <= 1'b1;
+      bad_q[sent.tag[FW-1:0]]       <= sent.failed;
     end
-    if (gives) give_q <= give_q + 5'd1;
+    if (gives) give_q <= give_q + (FW+1)'(1);
     if (rel_valid && hold_ready) released_q <= 1'b1;
     if (passes) begin
-      used_q[done_q[3:0]] <= 1'b0;
-      done_q     <= done_q + 5'd1;
+      done_q     <= done_q + (FW+1)'(1);
       released_q <= 1'b0;
     end
-    holds_q <= holds_q + 5'(look) - 5'(looked);
+    holds_q <= holds_q + (FW+1)'(look) - (FW+1)'(looked);
     over_q <= (over_q | (end_valid ? QPS'(1) << way_q : '0) | (passes && answered.failed ? QPS'(1) << last.q : '0))
             & ~(begin_valid ? QPS'(1) << way_q : '0);
     if (rst) begin
@@ -689,12 +727,30 @@ module berth_fp_respond #(
       done_q  <= '0;
       holds_q <= '0;
       released_q <= '0;
-      used_q     <= '0;
       over_q     <= '0;
     end
   end
 
   // ---- what a QP has under way; fence -----------------------------------------------------------------------
+  // Of each QP the newest flight: when that has passed, none is left. Which one has is looked at a clock later.
+  logic [FW:0] newest_of[0:QPS-1];
+  logic [QPS-1:0] flying_bits_q;
+  logic passed_q, lands;
+  logic [QW-1:0] passed_of_q;
+  logic [FW:0] passed_at_q;
+  assign lands  = passed_q && newest_of[passed_of_q] == passed_at_q;
+  assign flying = flying_bits_q[q_q];
+  always_ff @(posedge clk) begin
+    passed_q    <= passes;
+    passed_of_q <= last.q;
+    passed_at_q <= done_q;
+    if (push) newest_of[q_q] <= put_q;
+    flying_bits_q <= (flying_bits_q & ~(lands ? QPS'(1) << passed_of_q : '0)) | (push ? QPS'(1) << q_q : '0);
+    if (rst) begin
+      passed_q      <= 1'b0;
+      flying_bits_q <= '0;
+    end
+  end
   logic waits, mine;
   berth_fp_mem #(
       .WIDTH(1),
@@ -708,10 +764,7 @@ module berth_fp_respond #(
       .raddr(asked_q),
       .rdata(waits)
   );
-  always_comb begin
-    mine = (state_q != IDLE && q_q == asked_q) || (look_q != FREE && look_for_q == asked_q);
-    for (int unsigned i = 0; i < FLIGHTS; i++) if (used_q[i] && flight_of[i] == asked_q) mine = 1'b1;
-  end
+  assign mine = (state_q != IDLE && q_q == asked_q) || (look_q != FREE && look_for_q == asked_q) || flying_bits_q[asked_q];
   always_ff @(posedge clk) st_busy <= mine || (waits && !fresh_q[asked_q]);
 
   // No turn begins meanwhile, so that it is over soon. Whoever waits for the host looks the key up again.
@@ -723,14 +776,14 @@ module berth_fp_respond #(
   always_ff @(posedge clk)
     if (!rst) begin
       // What is acquired, and a turn's failure, has a place.
-      assert (!push || 5'(put_q - done_q) < 5'(FLIGHTS));
+      assert (!push || (FW+1)'(put_q - done_q) < (FW+1)'(FLIGHTS));
       assert (asks_room || !(holding || state_q == WISH));
-      assert (!sent_valid || (used_q[sent.tag] && !read_bits_q[sent.tag]));
+      assert (!sent_valid || ({1'b0, sent.tag[FW-1:0] - done_q[FW-1:0]} < put_q - done_q && !read_bits_q[sent.tag[FW-1:0]]));
       assert (!looked || holds_q != '0);
       assert (!held_put || held_room);
       // Nobody changes what nobody has asked for.
       assert (!changed_valid || c_state_q == C_WAIT);
     end
 
-  wire unused = &{1'b0, got.tag, told, last, given, job_q, head};
+  wire unused = &{1'b0, got.tag, told, job_q, head};
 endmodule

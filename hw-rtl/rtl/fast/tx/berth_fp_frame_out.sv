@@ -203,7 +203,7 @@ module berth_fp_frame_out #(
     logic [23:0]   msn_q;
     logic [127:0]  sack_bits_q;
     logic [6:0]    n_q;
-    logic [3:0]    answer_tag_q;
+    logic [5:0]    answer_tag_q;
     logic [7:0]    answer_asid_q;
     logic          answer_atomic_q;
     logic [63:0]   original_q;

@@ -128,10 +128,10 @@ module berth_fp_tx_places #(
     end
 
     // An answer is told of, and nothing else: it holds no blocks, and one that could not be read does not count as lost.
-    logic [4:0]    answer_of [0:NUMBERS-1], answer_step;
+    logic [6:0]    answer_of [0:NUMBERS-1], answer_step;
     assign answer_step = answer_of[step_n];
-    assign rspd_valid  = complete && step_tag[6:4] != 3'd0 && answer_step[4];
-    assign rspd.tag    = answer_step[3:0];
+    assign rspd_valid  = complete && step_tag[6:4] != 3'd0 && answer_step[6];
+    assign rspd.tag    = answer_step[5:0];
     assign rspd.failed = failed_q[step_n] || (loaded_valid && loaded.status != 2'd0);
     always_ff @(posedge clk) if (open_valid) answer_of[open_n] <= {open.answer, open.answer_tag};
 

@@ -4,6 +4,7 @@
 
 pub mod peer;
 
+use berth_abi::card::READ_TAGS;
 use berth_abi::rows::{
     event::{EVENT_BIND, EVENT_RNR, EVENT_TIMEOUT},
     send,
@@ -1597,8 +1598,7 @@ impl Bench {
             self.set("afr.has_sack", sack.is_some());
             self.set_wide("afr.sack", &[sack.unwrap_or(0) as u64, (sack.unwrap_or(0) >> 64) as u64]);
         }
-        // At most 16 are on their way.
-        let tag = (0..16).find(|tag| !self.answering.contains_key(tag));
+        let tag = (0..u64::from(READ_TAGS)).find(|tag| !self.answering.contains_key(tag));
         let answer = self.own_answers.front().copied();
         self.set("rsp_valid", answer.is_some() && tag.is_some());
         if let (Some(OwnAnswer { q, psn, position, len, va }), Some(tag)) = (answer, tag) {
