@@ -90,6 +90,8 @@ module berth_fp_send #(
     input  logic                         big_valid,
     input  logic [6:0]                   big_tag,
     output logic                         big_pop,
+    output logic                         small_wanted,   // a packet waits for one, or for its frame
+    output logic                         big_wanted,
 
     // log, for the block engine and the answering engine
     output logic                         log_we,
@@ -275,17 +277,20 @@ module berth_fp_send #(
                      : fix_q        ? {1'b1, walk_q[LB-1:0] + LB'(1)}
                      :                {1'b0, walk_q[LB-1:0] + LB'(1)};
 
-    logic          fits_small, place_ok, commit, told;  // told: the acknowledging engine is told of it
+    logic          fits_small, place_ok, wants, commit, told;  // told: the acknowledging engine is told of it
     // Headers up to the BTH, extended ones of a WRITE with immediate, placement header, padding.
     localparam int unsigned HEADERS = 54 + 20 + 4 + 3;
     assign fits_small     = read_q || {19'd0, len_q} <= SMALL - HEADERS;
     assign told      = fix_q || read_q;
     assign place_ok  = fits_small ? small_valid : big_valid;
-    assign commit    = op_q == COMMIT && place_ok && pkt_ready && (!told || sent_again_ready);
+    assign wants     = op_q == COMMIT && (!told || sent_again_ready);
+    assign commit    = wants && place_ok && pkt_ready;
     assign small_pop = commit && fits_small;
     assign big_pop   = commit && !fits_small;
+    assign small_wanted = wants && fits_small;
+    assign big_wanted   = wants && !fits_small;
 
-    assign pkt_valid     = op_q == COMMIT && place_ok && (!told || sent_again_ready);
+    assign pkt_valid     = wants && place_ok;
     assign pkt_q         = q_q;
     assign pkt.read      = read_q;
     assign pkt.tag       = fits_small ? small_tag : big_tag;

@@ -439,6 +439,7 @@ module berth_fp_tx #(
         .lsn_q(lsn_q), .lsn_data(lsn_data), .still(still),
         .wake_we(revoke_done), .wake_q(mark_q), .working(working), .working_q(working_q), .small_valid(small_valid && !take_small),
         .small_tag(small_tag), .small_pop(small_pop), .big_valid(big_valid && !take_big), .big_tag(big_tag), .big_pop(big_pop),
+        .small_wanted(small_wanted), .big_wanted(big_wanted),
         .log_we(log_we), .log_q(log_q), .log_psn(log_psn), .log_piece(log_piece), .log_where(log_where), .log_asked(log_asked),
         .want_we(want_we), .want_q(want_q), .want_data(want_data), .end_we(end_we), .end_q(end_q), .end_idx(end_idx),
         .end_data(end_data), .sent_we(sent_we), .sent_q(sent_q), .sent_data(sent_data),
@@ -458,23 +459,21 @@ module berth_fp_tx #(
         .rd_valid(again_valid), .rd_ready(again_ready), .rd_data({again_q, again_data}));
 
     // ---- places for answers ---------------------------------------------------------------
-    // One is taken when there is an answer for it, in turn with the data packets: these have SPARE clocks to take the next.
-    localparam logic [4:0]  SPARE = 5'd16;
+    // One is taken when there is an answer for it, in turn with data packets that wait for one of its size.
     localparam logic [12:0] SMALL = 13'd1024;      // bytes of payload that fit a small place
-    logic          place_here_q, take_small, take_big;
-    logic [4:0]    spare_q;
+    logic          place_here_q, answered_q, small_wanted, big_wanted, small_wanted_q, big_wanted_q, take_small, take_big;
     logic [6:0]    place_tag_q;
     logic          want_place;
-    assign want_place = rsp_valid && !place_here_q && spare_q == 5'd0;
-    assign take_small = want_place && rsp.len <= SMALL && small_valid;
-    assign take_big   = want_place && rsp.len > SMALL && big_valid;
+    assign want_place = rsp_valid && !place_here_q;
+    assign take_small = want_place && rsp.len <= SMALL && small_valid && !(answered_q && small_wanted_q);
+    assign take_big   = want_place && rsp.len > SMALL && big_valid && !(answered_q && big_wanted_q);
     always_ff @(posedge clk) begin
         if (rsp_valid && rsp_ready) place_here_q <= 1'b0;
         if (take_small || take_big) {place_here_q, place_tag_q} <= {1'b1, take_small ? small_tag : big_tag};
-        if (take_small || take_big) spare_q <= SPARE;
-        else if (small_pop || big_pop) spare_q <= 5'd0;
-        else if (spare_q != 5'd0) spare_q <= spare_q - 5'd1;
-        if (rst) {place_here_q, spare_q} <= '0;
+        if (take_small || take_big) answered_q <= 1'b1;
+        else if (small_pop || big_pop) answered_q <= 1'b0;
+        {small_wanted_q, big_wanted_q} <= {small_wanted, big_wanted};
+        if (rst) {place_here_q, answered_q} <= '0;
     end
 
     berth_fp_frame_out #(.QPS(QPS), .WORD_W(HOST_W), .LE(LE), .LB(LB)) frame_out (
