@@ -822,6 +822,8 @@ package berth_card_pkg;
         logic [7:0]  pieces;
         logic [15:0] elems;
         logic        apart;             // an element has ended that has no packet
+        logic        asks;              // the last packets are those of READs or atomics ...
+        logic [23:0] asks_from;         // ... from this PSN on, which may be acknowledged
     } sent_so_far_t;
     // ... what is asked for in memory ...
     typedef struct packed {
@@ -859,13 +861,14 @@ package berth_card_pkg;
         logic [23:0] messages;          // of the connection so far
     } lsn_t;
 
-    // A lost packet is to be prepared; it leaves again. Or one leaves for the first time that waits for an answer of its own.
+    // A lost packet is to be prepared; it leaves again. Or one leaves for the first time behind some that wait for answers of
+    // their own.
     typedef struct packed {
         logic [23:0] psn;
         logic [1:0]  place;
     } lost_t;
     typedef struct packed {
-        logic        asks;              // the latter
+        logic        asks;              // the latter: `psn` is the first one's
         logic [23:0] psn;
         logic [23:0] next;              // PSN of the next new packet then
     } again_t;

@@ -10,7 +10,8 @@
 // No acknowledgement and no SACK is about packets that wait for answers. The answer for one acknowledges what lies before it,
 // but other such packets. One of these is lost likewise, but by what is known to have been answered: that is all up to the PSN
 // of the last acknowledgement or answer (`heard`), whether the answers have come or not. Which packets wait for answers is told
-// by SEND, before an acknowledgement of them can come. If the oldest packet is one, all of them go again in place of a probe.
+// by SEND: from which one on all do, with each that leaves (`asks_from`); and when one follows that does not, before an
+// acknowledgement of it can come. If the oldest packet is one that waits, all of them go again in place of a probe.
 //
 // A peer without credit lists says with each acknowledgement how many messages may begin that use a receive: its count of
 // messages and that of its receives together. The last one holds, whether it is more or less.
@@ -94,8 +95,8 @@ module berth_fp_ack #(
     // a packet leaves for the first time
     input  logic                         log_we,
     input  logic [$clog2(QPS)-1:0]       log_q,
-    // a lost packet leaves again, or one leaves that waits for an answer; a packet could not be read, or its answer not be
-    // written; a place for lost ones is free
+    // a lost packet leaves again, or one leaves behind some that wait for answers; a packet could not be read, or its answer
+    // not be written; a place for lost ones is free
     input  logic                         again_valid,
     output logic                         again_ready,
     input  logic [$clog2(QPS)-1:0]       again_q,
@@ -156,25 +157,41 @@ module berth_fp_ack #(
     logic          sweep_due_q, sweep_go;
     logic [5:0]    tick_q;
     logic          pick_init, pick_sweep, pick_again, pick_fail, pick_place, pick_cmd, pick_came, pick_ack,
-                   pick_took, pick_work, idle;
+                   pick_took, pick_work, ready, idle;
+    logic          next_init, next_sweep, next_again, next_fail, next_place, next_cmd, next_came, next_ack, next_took,
+                   next_work;
     berth_fp_ready #(.QPS(QPS), .SETS(1)) work (.clk(clk), .rst(rst), .set(more), .set_q(q_q),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
-    assign idle       = op_q == IDLE;
     assign sweep_go   = sweep_due_q && !init_any;
-    assign pick_init  = idle && init_valid;
-    assign pick_sweep = idle && sweep_go;
-    assign pick_again = idle && !init_valid && !sweep_go && again_valid;
-    assign pick_fail  = idle && !init_valid && !sweep_go && !again_valid && fail_valid;
-    assign pick_place = idle && !init_valid && !sweep_go && !again_valid && !fail_valid && place_valid;
-    assign pick_cmd   = idle && !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && cmd_valid;
-    assign pick_came  = idle && !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && !cmd_valid && came_valid;
+    logic none_before_came;
+    assign none_before_came = !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && !cmd_valid;
+    assign next_init  = init_valid;
+    assign next_sweep = sweep_go;
+    assign next_again = !init_valid && !sweep_go && again_valid;
+    assign next_fail  = !init_valid && !sweep_go && !again_valid && fail_valid;
+    assign next_place = !init_valid && !sweep_go && !again_valid && !fail_valid && place_valid;
+    assign next_cmd   = !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && cmd_valid;
+    assign next_came  = none_before_came && came_valid;
     // Answers, acknowledgements and work take turns.
-    assign pick_took  = idle && !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && !cmd_valid
-                        && !came_valid && took_valid && !((ack_valid || work_valid) && kind_q == TOOK) && !(work_valid && kind_q == ACK);
-    assign pick_ack   = idle && !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && !cmd_valid
-                        && !came_valid && !pick_took && ack_valid && !(work_valid && kind_q == ACK);
-    assign pick_work  = idle && !init_any && !sweep_go && !again_valid && !fail_valid && !place_valid && !cmd_valid
-                        && !came_valid && !pick_took && !pick_ack && work_valid;
+    assign next_took  = none_before_came && !came_valid && took_valid && !((ack_valid || work_valid) && kind_q == TOOK)
+                        && !(work_valid && kind_q == ACK);
+    assign next_ack   = none_before_came && !came_valid && !next_took && ack_valid && !(work_valid && kind_q == ACK);
+    assign next_work  = none_before_came && !init_any && !came_valid && !next_took && !next_ack && work_valid;
+    assign q = next_init ? init_q : next_sweep ? sweep_q : next_again ? again_q : next_fail ? fail_q
+             : next_place ? place_q : next_cmd ? cmd_q : next_came ? came_q : next_took ? took_q : next_ack ? ack_q : work_q;
+    // The next operation begins while the row of the one before it is stored, unless it is of the same QP.
+    assign ready      = op_q == IDLE || op_q == STORE;
+    assign idle       = op_q == IDLE || (op_q == STORE && q != q_q);
+    assign pick_init  = idle && next_init;
+    assign pick_sweep = idle && next_sweep;
+    assign pick_again = idle && next_again;
+    assign pick_fail  = idle && next_fail;
+    assign pick_place = idle && next_place;
+    assign pick_cmd   = idle && next_cmd;
+    assign pick_came  = idle && next_came;
+    assign pick_took  = idle && next_took;
+    assign pick_ack   = idle && next_ack;
+    assign pick_work  = idle && next_work;
     assign again_ready = pick_again;
     assign fail_ready  = pick_fail;
     assign place_ready = pick_place;
@@ -183,11 +200,10 @@ module berth_fp_ack #(
     assign came_ready  = pick_came;
     assign took_ready  = pick_took;
     assign work_pop    = pick_work;
-    assign q = pick_init ? init_q : pick_sweep ? sweep_q : pick_again ? again_q : pick_fail ? fail_q
-             : pick_place ? place_q : pick_cmd ? cmd_q : pick_came ? came_q : pick_took ? took_q : pick_ack ? ack_q : work_q;
 
     // ---- rows --------------------------------------------------------------------------
-    logic [23:0]       m_una, next, psn_cfg;
+    logic [23:0]       m_una, next, asks_from, psn_cfg;
+    logic              asks;
     logic [W-1:0]      m_done, m_lost, m_fixing, m_answers, m_marked, m_before;
     logic [7:0]        m_heard, m_reads;
     logic              m_probing, m_witness, m_timed;
@@ -205,26 +221,27 @@ module berth_fp_ack #(
     logic [RW-1:0]     row_new;
     logic              store;
     berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(store), .waddr(q_q), .wdata(row_new),
-        .re(idle), .raddr(q), .rdata({m_una, m_done, m_lost, m_fixing, m_answers, m_heard, m_reads, m_marked, m_busy, m_place,
+        .re(ready), .raddr(q), .rdata({m_una, m_done, m_lost, m_fixing, m_answers, m_heard, m_reads, m_marked, m_busy, m_place,
                                       m_halt, m_armed, m_told, m_stamp,
                                       m_hunting, m_anew, m_idle, m_idled, m_from,
                                       m_before, m_probing, m_witness, m_witness_psn, m_witness_at,
                                       m_timed, m_timed_psn, m_timed_at, m_probes, m_waits, m_round}));
     berth_fp_mem #(.WIDTH(TW), .DEPTH(QPS)) m_left (.clk(clk), .we(log_we), .waddr(log_q), .wdata(now[TW-1:0]),
-        .re(idle), .raddr(q), .rdata(left));
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
-        .wdata({sent_data.next, sent_data.pieces}), .re(idle), .raddr(q), .rdata({next, pieces}));
+        .re(ready), .raddr(q), .rdata(left));
+    berth_fp_mem #(.WIDTH(57), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
+        .wdata({sent_data.next, sent_data.pieces, sent_data.asks, sent_data.asks_from}), .re(ready), .raddr(q),
+        .rdata({next, pieces, asks, asks_from}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q),
-        .wdata(cut_pieces), .re(idle), .raddr(q), .rdata(cut));
+        .wdata(cut_pieces), .re(ready), .raddr(q), .rdata(cut));
     berth_row_pkg::send_mode_t cfg_mode;
     assign cfg_mode = cfg.data;
     berth_fp_mem #(.WIDTH(6), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
-        .wdata({cfg_mode.selective ? cfg_mode.reorder : 4'd0, cfg_mode.selective, cfg_mode.foreign}), .re(idle), .raddr(q),
+        .wdata({cfg_mode.selective ? cfg_mode.reorder : 4'd0, cfg_mode.selective, cfg_mode.foreign}), .re(ready), .raddr(q),
         .rdata({reorder, selective, foreign}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_timeout (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_TIMEOUT), .waddr(cfg_q),
-        .wdata(cfg.data), .re(idle), .raddr(q), .rdata(timeout));
+        .wdata(cfg.data), .re(ready), .raddr(q), .rdata(timeout));
     berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_PSN), .waddr(cfg_q),
-        .wdata(cfg.data[23:0]), .re(idle), .raddr(q), .rdata(psn_cfg));
+        .wdata(cfg.data[23:0]), .re(ready), .raddr(q), .rdata(psn_cfg));
 
     logic [23:0]       una_q, psn_q, next_q, out_q;
     logic [W-1:0]      done_q, lost_q_, fixing_q, answers_q, marked_q, before_q, open_q, seen_at_q;
@@ -303,6 +320,14 @@ module berth_fp_ack #(
     logic [23:0]  out;                   // packets that had left: of one that left again, before it did
     assign out        = out_q - una_q;
     assign sent_out   = ones(out[23:WB] != '0, out[WB-1:0]);
+    // Packets that wait for answers: the last ones that have left, or those before the last one.
+    logic         asks_q;
+    logic [23:0]  asks_at;               // place of the first of them, which may be acknowledged
+    logic [WB-1:0] asks_at_q;            // ... of those that are not
+    assign asks_at = (kind_q == ASKS ? psn_q : asks_from) - m_una;
+    logic [W-1:0] asking, waiting;
+    assign asking  = op_q == APPLY && asks_q && !out[23] ? sent_out & ~ones(1'b0, asks_at_q) : '0;
+    assign waiting = answers_q | asking;
     assign below_upto = ones(reached && upto[23:WB] != '0, upto[WB-1:0]);
     always_comb begin
         if (op_q != APPLY || !(kind_q == ACK || kind_q == TOOK) || bad) told = NOTHING;
@@ -314,7 +339,7 @@ module berth_fp_ack #(
             ONLY_SEEN: told_bits = below_upto & seen_at_q;
             default:   told_bits = '0;
         endcase
-        news = ((told_bits & ~answers_q) | (told == NOTHING || kind_q != TOOK ? '0 : one)) & sent_out & ~done_q;
+        news = ((told_bits & ~waiting) | (told == NOTHING || kind_q != TOOK ? '0 : one)) & sent_out & ~done_q;
     end
 
     // The count of receives: the upper bits are its exponent, the lowest one is half a step more (IBTA 9.7.7.2.1).
@@ -460,9 +485,8 @@ module berth_fp_ack #(
     // ---- the bitmaps: loaded, slid, or some bits set and cleared ------------------------------
     // A packet that is lost, or given to be sent again, is not done.
     logic         again, fail, give, lose_all, lose_one, lose_probe, load;
-    logic         asks, came_now, took;
+    logic         came_now, took;
     logic [W-1:0] done_new, lost_new, fixing_new, answers_new, marked_new, before_new, losing, ask_again;
-    assign asks     = op_q == APPLY && kind_q == ASKS;
     // It does not go again while its answer is being written.
     assign came_now = op_q == APPLY && kind_q == CAME;
     assign took     = op_q == APPLY && kind_q == TOOK;
@@ -474,7 +498,7 @@ module berth_fp_ack #(
                       || op_q == LOSE;
     assign lose_probe = probe || (op_q == APPLY && kind_q == COMMAND && cmd_op_q == CMD_AGAIN && selective);
     assign lose_one = fail || (op_q == MARK && overtaken);
-    assign ask_again = answers_q[0] ? answers_q : probe && tail_q ? ~(sent_out >> 1) : W'(1);
+    assign ask_again = waiting[0] ? waiting : probe && tail_q ? ~(sent_out >> 1) : W'(1);
     assign losing   = (lose_all ? sent_out & ~fixing_q : lose_probe ? sent_out & ~fixing_q & ask_again
                        : op_q == PROVE ? proven : op_q == ONCE ? sure & ~marked_q & ~settled : lose_one ? one : '0)
                       & ~done_q;
@@ -482,7 +506,7 @@ module berth_fp_ack #(
         done_new   = down(load ? m_done : done_q | news, hop);
         lost_new   = down(load ? m_lost : (lost_q_ & ~news & ~(give || came_now ? one : '0)) | losing, hop);
         fixing_new = down(load ? m_fixing : (fixing_q & ~(again || fail || took ? one : '0)) | (give || came_now ? one : '0), hop);
-        answers_new = down(load ? m_answers : answers_q | (asks ? one : '0), hop);
+        answers_new = down(load ? m_answers : waiting, hop);
         marked_new = down(load ? m_marked : marked_q | (again ? one : '0), hop);
         before_new = down(load ? m_before : (take ? sent_out & ~settled & (nothing_new || probing_q ? '1 : marked_q)
                                                   : before_q) & ~(again ? one : '0), hop);
@@ -519,28 +543,31 @@ module berth_fp_ack #(
                                           && !work_valid))
             sweep_due_q <= 1'b1;
         case (op_q)
-            IDLE: begin
-                q_q    <= q;
-                lose_q <= 1'b0;
-                hunt_q <= 1'b0;
-                counted_q <= 1'b0;
-                msn_q  <= ack.msn;
-                psn_q  <= pick_again ? again_data.psn : pick_fail ? fail_psn : pick_came ? came_psn : pick_took ? took_psn : ack.psn;
-                again_next_q <= again_data.next;
-                freed_q      <= place_idx;
-                cmd_op_q     <= cmd_op;
-                // What an answer says of packets before it is what a NAK says.
-                {syndrome_q, has_sack_q} <= pick_took ? {8'h60, 1'b0} : {ack.syndrome, ack.has_sack};
-                seen_at_q <= came;
-                shift_q <= '1;
-                if (pick_sweep) begin
-                    sweep_due_q <= 1'b0;
-                    sweep_q     <= sweep_q + QW'(1);
+            IDLE, STORE: begin
+                op_q <= IDLE;
+                if (idle) begin
+                    q_q    <= q;
+                    lose_q <= 1'b0;
+                    hunt_q <= 1'b0;
+                    counted_q <= 1'b0;
+                    msn_q  <= ack.msn;
+                    psn_q  <= pick_again ? again_data.psn : pick_fail ? fail_psn : pick_came ? came_psn : pick_took ? took_psn : ack.psn;
+                    again_next_q <= again_data.next;
+                    freed_q      <= place_idx;
+                    cmd_op_q     <= cmd_op;
+                    // What an answer says of packets before it is what a NAK says.
+                    {syndrome_q, has_sack_q} <= pick_took ? {8'h60, 1'b0} : {ack.syndrome, ack.has_sack};
+                    seen_at_q <= came;
+                    shift_q <= '1;
+                    if (pick_sweep) begin
+                        sweep_due_q <= 1'b0;
+                        sweep_q     <= sweep_q + QW'(1);
+                    end
+                    kind_q <= pick_init ? INIT : pick_sweep ? SWEEP : pick_again ? (again_data.asks ? ASKS : AGAIN) : pick_fail ? FAIL
+                            : pick_place ? PLACE : pick_cmd ? COMMAND : pick_came ? CAME : pick_took ? TOOK : pick_ack ? ACK : WORK;
+                    if (pick_init || pick_sweep || pick_again || pick_fail || pick_place || pick_cmd || pick_came || pick_took || pick_ack || pick_work)
+                        op_q <= ROWS;
                 end
-                kind_q <= pick_init ? INIT : pick_sweep ? SWEEP : pick_again ? (again_data.asks ? ASKS : AGAIN) : pick_fail ? FAIL
-                        : pick_place ? PLACE : pick_cmd ? COMMAND : pick_came ? CAME : pick_took ? TOOK : pick_ack ? ACK : WORK;
-                if (pick_init || pick_sweep || pick_again || pick_fail || pick_place || pick_cmd || pick_came || pick_took || pick_ack || pick_work)
-                    op_q <= ROWS;
             end
             ROWS: begin
                 messages_q <= msn_q + receives(syndrome_q[4:0]);
@@ -558,7 +585,9 @@ module berth_fp_ack #(
                 was_lost_q <= m_lost != '0 || m_busy != '0;
                 was_halt_q <= m_halt;
                 next_q     <= next;
-                out_q      <= kind_q == AGAIN ? again_next_q : next;
+                out_q      <= kind_q == AGAIN || kind_q == ASKS ? again_next_q : next;
+                asks_q     <= kind_q == ASKS || (asks && kind_q != AGAIN && kind_q != INIT);
+                asks_at_q  <= asks_at[23] ? '0 : asks_at[WB-1:0];
                 {probing_q, witness_q, witness_psn_q, witness_at_q} <= {m_probing, m_witness, m_witness_psn, m_witness_at};
                 {waits_q, round_q_, probes_q} <= {m_waits, m_round, m_probes};
                 witness_place_q <= m_witness_psn - m_una[WB-1:0];
@@ -769,7 +798,7 @@ module berth_fp_ack #(
                 end
                 if (!can_give || give || (looked_q && !in_order)) op_q <= STORE;
             end
-            default: op_q <= IDLE;  // STORE
+            default: ;
         endcase
         if (rst) begin
             op_q        <= IDLE;
@@ -782,7 +811,7 @@ module berth_fp_ack #(
     end
 
     logic unused;
-    assign unused = &{1'b0, open_psn, behind, work_busy, unused_any, ack, sent_data};
+    assign unused = &{1'b0, open_psn, behind, asks_at, work_busy, unused_any, ack, sent_data};
 
     wire unused_cfg = &{1'b0, cfg_mode};
 endmodule

@@ -180,6 +180,11 @@ module berth_fp_send #(
         .wdata(acked_data), .re(read), .raddr(addr), .rdata({una, waits, halt, answered}));
     berth_fp_mem #(.WIDTH($bits(lsn_data)), .DEPTH(QPS)) m_lsn (.clk(clk), .we(lsn_we), .waddr(lsn_q),
         .wdata(lsn_data), .re(read), .raddr(addr), .rdata(lsn));
+    // Where the packets begin that ask for something, if the last one does. One that does not has them told of.
+    logic        asks, asks_new;
+    logic [23:0] asks_from, asks_from_q;
+    berth_fp_mem #(.WIDTH(25), .DEPTH(QPS), .OWN(1'b1)) m_asks (.clk(clk), .we(row_we), .waddr(q_q),
+        .wdata({asks_new, sent_data.asks_from}), .re(read), .raddr(addr), .rdata({asks, asks_from}));
     berth_row_pkg::send_mode_t cfg_mode;
     assign cfg_mode = cfg.data;
     berth_fp_mem #(.WIDTH(22), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
@@ -281,7 +286,7 @@ module berth_fp_send #(
     // Headers up to the BTH, extended ones of a WRITE with immediate, placement header, padding.
     localparam int unsigned HEADERS = 54 + 20 + 4 + 3;
     assign fits_small     = read_q || {19'd0, len_q} <= SMALL - HEADERS;
-    assign told      = fix_q || read_q;
+    assign told      = fix_q || (asks && !read_q);
     assign place_ok  = fits_small ? small_valid : big_valid;
     assign wants     = op_q == COMMIT && (!told || sent_again_ready);
     assign commit    = wants && place_ok && pkt_ready;
@@ -310,7 +315,7 @@ module berth_fp_send #(
     assign sent_again_valid = commit && told && !over_q;
     assign sent_again_q     = q_q;
     assign sent_again_data.asks  = !fix_q;
-    assign sent_again_data.psn   = psn_q;
+    assign sent_again_data.psn   = fix_q ? psn_q : asks_from;
     assign sent_again_data.next  = next;
 
     assign log_we    = commit && !fix_q;
@@ -373,6 +378,9 @@ module berth_fp_send #(
     assign sent_q  = q_q;
     assign {sent_data.next, sent_data.pieces} = row_new[RW-1 -: 32];
     assign sent_data.elems = row_new[17:2];
+    assign asks_new            = !init_ack && (log_we ? read_q : asks);
+    assign sent_data.asks      = asks_new;
+    assign sent_data.asks_from = log_we ? asks_from_q : asks_from;
     assign more       = commit || local_end;
 
     // An initialised QP's row is read first, for its PSN.
@@ -416,6 +424,7 @@ module berth_fp_send #(
             end
             LOOK: begin
                 psn_q       <= next;
+                asks_from_q <= !asks ? next : next - asks_from < flight ? asks_from : una;
                 first_q     <= !mid;
                 last_q      <= rest <= {19'd0, mtu};
                 push_q      <= p.push && p.ends && rest <= {19'd0, mtu};
