@@ -311,7 +311,8 @@ impl Node {
         let mut pager = Pager::new(u64::MAX, load.service);
         let vpns = FIRST_VPN..FIRST_VPN + (places.end - places.source) as u64 / PAGE;
         for (vpn, at) in vpns.clone().zip((places.source..).step_by(PAGE as usize)) {
-            pager.map(ASID, vpn, Page { bus: bus(at), writable: at >= places.sink });
+            let writable = at >= places.sink || load.kind == Kind::Atomic;
+            pager.map(ASID, vpn, Page { bus: bus(at), writable });
             memory.set_dma(bus(at), Access::None);
         }
         commands.attach(card, memory);
