@@ -69,15 +69,17 @@ fn shown(m: &mut Module, frame: &[u8]) -> Option<(bool, u64, u64)> {
 #[test]
 fn qp_3_answers_to_reads_and_to_atomics_are_told_apart() {
     let width = Module::widths(NAME)[0];
-    for selective in [true, false] {
+    for (selective, remote) in [(true, false), (false, true), (false, false)] {
+        let taken = selective || remote;
         let mut m = Module::new(NAME, width);
         m.reset();
-        let rows: [(&str, u64); 13] = [
+        let rows: [(&str, u64); 14] = [
             ("own_mac", OWN.0),
             ("own_ip", OWN.1.into()),
             ("row_q", Q.into()),
             ("row.on", 1),
             ("row.selective", selective.into()),
+            ("row.remote", remote.into()),
             ("row.mac", PEER.0),
             ("row.ip", PEER.1.into()),
             ("item_ready", 1),
@@ -106,7 +108,7 @@ fn qp_3_answers_to_reads_and_to_atomics_are_told_apart() {
             (atomic, &[], 4, (true, 12, behind)),
         ] {
             let frame = answer(0xab_cdef, body, payload, more);
-            assert_eq!(shown(&mut m, &frame), selective.then_some(wanted), "{body:?}");
+            assert_eq!(shown(&mut m, &frame), taken.then_some(wanted), "{body:?}");
         }
         // One that is cut off has no eight bytes.
         let frame = answer(0xab_cdef, atomic, &[], 0);
@@ -117,6 +119,6 @@ fn qp_3_answers_to_reads_and_to_atomics_are_told_apart() {
         }
         let sum = u16::from_be_bytes([short[24], short[25]]) + 8;
         short[24..26].copy_from_slice(&sum.to_be_bytes());
-        assert_eq!(shown(&mut m, &short), selective.then_some((true, 0, behind)));
+        assert_eq!(shown(&mut m, &short), taken.then_some((true, 0, behind)));
     }
 }

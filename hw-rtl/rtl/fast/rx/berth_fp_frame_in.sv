@@ -204,7 +204,7 @@ module berth_fp_frame_in #(
                        || (peer.remote && read_q && !whole[31] && peer.reads && body == '0 && pad == '0));
     is_ack  = mine && ack_q1 && pad == '0
            && (op == ACKNOWLEDGE ? body == '0 : peer.selective && body == 13'(SACK_BYTES));
-    is_answer = mine && answer_q1 && peer.selective;
+    is_answer = mine && answer_q1 && (peer.selective || peer.remote);
     words   = {8'd0, h_q[8*(AT_RECORD+1)+:8]};
     is_list = mine && list_q1 && h_q[8*AT_RECORD+:8] == REC_LIST && pad == '0 && words >= 16'd4
            && words <= 16'd67 && body == {words[10:0], 2'b00} && h_q[8*(AT_RECORD+4)+:32] == peer.epoch
