@@ -178,21 +178,21 @@ fn receive(mut rig: Rig, rng: &mut Rng) -> [u64; 14] {
     let count = 20 + rng.below(100) as usize / qps;
     let most = 3 << rig.world.log2_mtu;
     // Memory that the peer may write to.
-    let targets: Vec<_> = (0..qps)
+    let targets: Vec<_> = (0..if rig.world.selective { qps } else { 0 })
         .map(|i| {
             let (va, len) = (target(rig.qps[i].q) + rng.below(4096), 1 + rng.below(200_000));
             (va, len, rig.bind(i, Binding { va, len, rights: WRITE, ..Binding::default() }))
         })
         .collect();
     // And memory that it may change, eight bytes at a time, and read.
-    let numbers: Vec<_> = (0..qps)
+    let numbers: Vec<_> = (0..targets.len())
         .map(|i| {
             let va = target(rig.qps[i].q) + 0x2000_0000 + 8 * rng.below(600);
             (va, rig.bind(i, Binding { va, len: 64, rights: ATOMIC, ..Binding::default() }))
         })
         .collect();
     // And memory that it may read.
-    let sources: Vec<_> = (0..qps)
+    let sources: Vec<_> = (0..targets.len())
         .map(|i| {
             let (va, len) = (target(rig.qps[i].q) + 0x1000_0000 + rng.below(4096), 1 + rng.below(200_000));
             rig.fill(i, va, len as u32);
