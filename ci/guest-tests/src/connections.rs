@@ -297,7 +297,7 @@ fn foreign(depth: u32) -> QpConfig {
 }
 
 /// Makes the queue pairs of both guests foreign peers of each other, with PSNs that soon begin anew. Post receives before.
-fn set_peers(env: &Env, conn: &Conn, name: &str, rnr_retries: u8) -> Res {
+pub fn set_peers(env: &Env, conn: &Conn, name: &str, rnr_retries: u8) -> Res {
     let psns = [0xff_fff0, 0xff_fffe];
     let [psn, peer_psn] = match env.role {
         Role::A => psns,

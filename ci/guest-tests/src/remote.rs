@@ -8,6 +8,7 @@ use libberth::{
     QpConfig, Reason, Region, Remote, Sge, Status, WorkRequest,
 };
 
+use crate::connections::set_peers;
 use crate::env::{Env, Role};
 use crate::util::{Conn, Mem, PAGE, Res, check, conn_in, depths, establish, fill, loop_back, wait_until};
 use crate::{ensure, ensure_eq, tests};
@@ -22,7 +23,8 @@ tests! {
           qp_13_a_read_of_memory_that_has_gone_fails_at_both_ends,
           qp_3_atomics_of_both_hosts_are_carried_out_once,
           qp_4_keys_are_bound_by_elements_in_their_turn,
-          qp_4_a_peer_invalidates_a_key_by_a_send;
+          qp_4_a_peer_invalidates_a_key_by_a_send,
+          qp_7_memory_is_written_read_and_changed_by_a_peer_that_is_set_by_hand;
 }
 
 fn config() -> QpConfig {
@@ -754,4 +756,62 @@ fn qp_4_a_peer_invalidates_a_key_by_a_send(env: &Env) -> Res {
         }
     }
     env.meet("done")
+}
+
+/// As a foreign peer does it: packets in order only, a range in the first one, RNR while memory is not there.
+fn qp_7_memory_is_written_read_and_changed_by_a_peer_that_is_set_by_hand(env: &Env) -> Res {
+    const LEN: usize = 24 * PAGE;
+    const NUMBER: usize = LEN - 8;
+    /// What is written and then read: within a page, across pages, of one packet and of many.
+    const PARTS: [(usize, usize); 5] =
+        [(0, 1), (100, 256), (3 * PAGE + 4000, 5000), (8 * PAGE, 257), (12 * PAGE - 7, 30_000)];
+    let (_context, domain, mut conn, small) = begin(env)?;
+    conn.recv(9, &[small.sge(0, PAGE)])?;
+    match env.role {
+        Role::A => {
+            let (source, sink) = (Mem::pattern(LEN, 470)?, Mem::new(LEN)?);
+            set_peers(env, &conn, "one-sided", 7)?;
+            let start = hear_remote(env, &mut conn, &small)?;
+            let to = |at: usize| Remote { va: start.va + at as u64, ..start };
+            for (at, len) in PARTS {
+                ensure_eq!(write(env, &mut conn, &source, (at, len), to(at), None)?.ok()?.byte_len as usize, len);
+            }
+            sink.page_out()?;
+            for (n, (at, len)) in PARTS.into_iter().enumerate() {
+                let done = read(env, &mut conn, n as u64, &[sink.sge(at, len)], to(at))?.ok()?;
+                ensure_eq!(done.byte_len as usize, len);
+                check(&sink.bytes()[at..at + len], 470, at as u64)?;
+            }
+            change(env, &mut conn, &sink, to(NUMBER), Atomic::FetchAdd(7))?.ok()?;
+            ensure_eq!(number(&sink, PAGE - 3), 5);
+            let swap = Atomic::CompareSwap { expected: 12, new: 1 };
+            change(env, &mut conn, &sink, to(NUMBER), swap)?.ok()?;
+            ensure_eq!(number(&sink, PAGE - 3), 12);
+            // The immediate says that all is there.
+            write(env, &mut conn, &source, (LEN - 2 * PAGE, 600), to(LEN - 2 * PAGE), Some(7))?.ok()?;
+            env.meet("looked")?;
+            // Behind the region.
+            ensure_eq!(write(env, &mut conn, &source, (0, 1), to(LEN), None)?.status, Status::RemoteAccess);
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::SendFailed);
+        }
+        Role::B => {
+            let mut mem = Mem::new(LEN + PAGE)?;
+            mem.bytes_mut()[NUMBER] = 5;
+            mem.page_out()?;
+            let rights = Access { read: true, write: true, atomic: true, ..Access::default() };
+            let region = region(&domain, &mem, 0, LEN, rights)?;
+            set_peers(env, &conn, "one-sided", 7)?;
+            tell(env, &mut conn, mem.va(0), region.key())?;
+            let got = conn.received(env)?.ok()?;
+            ensure_eq!((got.wr_id, got.write, got.byte_len, got.immediate), (9, true, 600, Some(7)));
+            for (at, len) in PARTS.into_iter().chain([(LEN - 2 * PAGE, 600)]) {
+                check(&mem.bytes()[at..at + len], 470, at as u64)?;
+            }
+            ensure_eq!((number(&mem, NUMBER), mem.bytes()[1], mem.bytes()[LEN]), (1, 0, 0));
+            env.meet("looked")?;
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::Access);
+            ensure_named(&conn, AccessKind::Write, Remote { va: mem.va(LEN), key: region.key() }, 1)?;
+        }
+    }
+    env.meet("over")
 }
