@@ -290,10 +290,10 @@ fn qp_7_a_foreign_peer_without_a_receive_is_tried_again_when_it_has_said() {
     for (n, timer) in (1..).zip([1, 14, 31, 0]) {
         // Each for a packet of its own.
         rnr(&mut w, &a, timer, n as u32);
-        w.run(rnr_cycles(timer as u8) - 4000 - 3000);
+        w.run(rnr_cycles(timer as u8).saturating_sub(7000));
         let tries = |w: &World| commands(w, &a, TX).iter().filter(|c| **c == send::CMD_GO_ON).count();
         assert_eq!(tries(&w), n - 1, "{timer}");
-        w.run(4000 + 3000 + 3000);
+        w.run(7000 + 3000);
         assert_eq!(tries(&w), n, "{timer}");
     }
     assert_eq!((rnr_cycles(1), rnr_cycles(0)), (2500, NOT_YET), "10 us, and the longest");

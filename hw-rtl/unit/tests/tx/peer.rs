@@ -620,8 +620,9 @@ impl Peer {
             let p = &self.expected[index].packet;
             let send = p.kind == Kind::Send;
             if receives.used == receives.posted && if send { p.position.begins() } else { p.imm.is_some() } {
-                let nak = !std::mem::replace(&mut self.told, true) && !self.silent;
-                return nak.then_some((p.psn, RNR, None));
+                // As often as it is tried; what follows it is dropped without a word.
+                self.told = true;
+                return (!self.silent).then_some((p.psn, RNR, None));
             }
             receives.used += u32::from(if send { p.position.ends() } else { p.imm.is_some() });
         }
