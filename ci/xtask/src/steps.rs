@@ -107,8 +107,8 @@ impl Builder {
                 Ok::<_, anyhow::Error>((kernel, driver))
             });
             let rest =
-                (|| Ok::<_, anyhow::Error>((self.firmware()?, self.simulator(false)?, self.guest_programs(flavour)?)))(
-                );
+                || Ok::<_, anyhow::Error>((self.firmware()?, self.simulator(false)?, self.guest_programs(flavour)?));
+            let rest = rest();
             let (kernel, driver) = kernel.join().unwrap_or_else(|panic| resume_unwind(panic))?;
             let (firmware, simulator, programs) = rest?;
             Ok(Parts {
