@@ -3,7 +3,7 @@
 
 use crate::{
     abi::{
-        card::*,
+        card::CM_REQUESTS,
         ioctl::{self, ContextEvent},
         message::{
             Accept, CmClosed, CmEstablished, CmRequest, Connect, Disconnect, Listen, QpPeer,
@@ -153,9 +153,6 @@ impl Context {
 
     /// Connects a queue pair.
     pub(crate) fn connect(&self, arg: &ioctl::Connect) -> Result {
-        if !(1..=65535).contains(&arg.service) || arg.ipv4 == 0 {
-            return Err(EINVAL);
-        }
         let connect = Connect {
             qpn: arg.qpn,
             ipv4: arg.ipv4,
@@ -163,6 +160,9 @@ impl Context {
             private_len: arg.private_len,
             private: to_words(arg.private_len, &arg.private)?,
         };
+        if !connect.in_range() {
+            return Err(EINVAL);
+        }
         let name = Name {
             number: arg.qpn,
             identity: arg.identity,
@@ -172,16 +172,6 @@ impl Context {
 
     /// Gives a queue pair a peer that speaks plain RoCEv2.
     pub(crate) fn set_peer(&self, arg: &ioctl::SetPeer) -> Result {
-        let numbers = arg.peer_qpn.max(arg.psn).max(arg.peer_psn);
-        if !is_host(arg.ipv4)
-            || !is_mtu(arg.mtu)
-            || arg.peer_qpn <= CONTROL_QPN
-            || numbers > MAX_QPN
-            || arg.rnr_timer > MAX_RNR_TIMER
-            || arg.rnr_retries > RNR_FOR_EVER
-        {
-            return Err(EINVAL);
-        }
         let peer = QpPeer {
             qpn: arg.qpn,
             ipv4: arg.ipv4,
@@ -192,6 +182,9 @@ impl Context {
             rnr_timer: arg.rnr_timer,
             rnr_retries: arg.rnr_retries,
         };
+        if !peer.in_range() {
+            return Err(EINVAL);
+        }
         let name = Name {
             number: arg.qpn,
             identity: arg.identity,

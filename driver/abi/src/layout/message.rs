@@ -4,6 +4,7 @@
 //! A field has a word, and the lowest bit of its place in it. What `ring` says about opcodes and kinds is the meaning of
 //! the whole; here is where its parts lie.
 
+use super::card::CONTROL_QPN;
 use super::ring::*;
 
 /// Word of a message whose bits 7:0 are its [`code`].
@@ -396,6 +397,30 @@ messages! {
         /// How often in a row the peer may have no receive for a packet before that fails: 0 to 6; 7: any number of times.
         rnr_retries: u32 = 9,
     }
+    }
+}
+
+impl Connect {
+    /// Whether all that it names can be connected to: a host, a service number of 16 bits, as much private data as there is room for.
+    pub const fn in_range(&self) -> bool {
+        is_host(self.ipv4)
+            && self.service != 0
+            && self.service >> 16 == 0
+            && self.private_len as usize <= PRIVATE_DATA
+    }
+}
+
+impl QpPeer {
+    /// Whether each of its fields is one that InfiniBand has; the end node's own path MTU may be less than `mtu`.
+    pub const fn in_range(&self) -> bool {
+        is_host(self.ipv4)
+            && self.peer_qpn > CONTROL_QPN
+            && self.peer_qpn <= MAX_QPN
+            && self.psn <= MAX_QPN
+            && self.peer_psn <= MAX_QPN
+            && is_mtu(self.mtu)
+            && self.rnr_timer <= MAX_RNR_TIMER
+            && self.rnr_retries <= RNR_FOR_EVER
     }
 }
 

@@ -8,7 +8,7 @@ use super::qp::{CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, Lists, Qp, 
 use super::request::{REQUEST_OFFERED, Request};
 use super::shared::Shared;
 use crate::wire::headers::{Mac, PSN_MASK, arp};
-use berth_abi::card::{CONTROL_QPN, FIRST_QPN, MAX_LIST, MAX_READS, MIN_SQ_DEPTH, NUM_CQS, NUM_UARS};
+use berth_abi::card::{FIRST_QPN, MAX_LIST, MAX_READS, MIN_SQ_DEPTH, NUM_CQS, NUM_UARS};
 use berth_abi::counters::{F_BAD_COMMAND, F_BAD_INDEX, F_REQUESTS_BUSY};
 use berth_abi::cpu::{CqAttr, DbCfg};
 use berth_abi::message::{
@@ -19,8 +19,7 @@ use berth_abi::ring::{
     CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
     CMD_CQ_DESTROY, CMD_CRASH, CMD_KEY_BIND, CMD_KEY_FREE, CMD_KEY_REGISTER, CMD_KEYS_DROP, CMD_NET_CONFIG,
     CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_PEER, CMD_QP_QUERY, CMD_RANGE_REVOKED, CRASH_EVENT,
-    CRASH_EVENT_WORDS, ENTRY_WORDS, MAX_QPN, MAX_RNR_TIMER, MODE_MESSAGE, PRIVATE_DATA, QpState, RNR_FOR_EVER,
-    TRIGGER_ADAPTIVE, is_host, is_mtu,
+    CRASH_EVENT_WORDS, ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState, TRIGGER_ADAPTIVE, is_mtu,
 };
 use berth_abi::status::{
     CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BAD_INDEX, REASON_BUSY,
@@ -281,10 +280,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
 
     fn connect(&mut self, want: &Connect) -> u32 {
         let &Connect { qpn, ipv4, service, private_len, private } = want;
-        if self.sh.ip == 0 {
-            return CMD_INVALID;
-        }
-        if !is_host(ipv4) || !(1..=0xffff).contains(&service) || private_len > MOST_PRIVATE {
+        if self.sh.ip == 0 || !want.in_range() {
             return CMD_INVALID;
         }
         match self.qp(qpn) {
@@ -310,16 +306,8 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
 
     /// The QP is connected as soon as the peer's MAC address is known.
     fn qp_peer<H: Hw>(&mut self, want: &QpPeer, hw: &mut H) -> u32 {
-        let &QpPeer { qpn, ipv4, peer_qpn, psn, peer_psn, mtu, rnr_timer, rnr_retries } = want;
-        if self.sh.ip == 0
-            || !is_host(ipv4)
-            || peer_qpn <= CONTROL_QPN
-            || peer_qpn.max(psn).max(peer_psn) > MAX_QPN
-            || !is_mtu(mtu)
-            || mtu > self.sh.mtu
-            || rnr_timer > MAX_RNR_TIMER
-            || rnr_retries > RNR_FOR_EVER
-        {
+        let &QpPeer { qpn, ipv4, mtu, .. } = want;
+        if self.sh.ip == 0 || !want.in_range() || mtu > self.sh.mtu {
             return CMD_INVALID;
         }
         match self.qp(qpn) {

@@ -24,7 +24,7 @@ use berth_abi::counters::{
     F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CONTROL_SENT, F_LIST_REFUSED, F_NOT_FOR_US, F_REQUESTS_BUSY, F_TX_STARVED,
 };
 use berth_abi::message::{CmRequest, CmRequestOver};
-use berth_abi::ring::PRIVATE_DATA;
+use berth_abi::ring::{PRIVATE_DATA, is_mtu};
 use berth_abi::status::{
     REASON_ACCESS, REASON_BUSY, REASON_NO_LISTENER, REASON_NO_TARGET, REASON_PEER_CLOSE, REASON_PROTOCOL,
     REASON_REJECTED, REASON_SEND_FAILED, WC_FLUSHED, WC_REMOTE_ACCESS, WC_REMOTE_ERROR,
@@ -436,10 +436,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             window: (capacities >> 16 & 0xff).clamp(1, FAST_WINDOW) as u8,
             reads: (capacities >> 24) as u8,
         };
-        let good = matches!(end.mtu, 256 | 512 | 1024 | 2048 | 4096)
-            && end.qpn > 2
-            && end.qpn <= 0xffff
-            && mode >> 24 <= PRIVATE_DATA as u32;
+        let good = is_mtu(end.mtu) && end.qpn > 2 && end.qpn <= 0xffff && mode >> 24 <= PRIVATE_DATA as u32;
         let ours = end.message || mode >> 16 & MODE_MASK == STREAM;
         good.then_some((end, ours && mode >> 16 & MODE_NEEDS == MODE_NEEDS))
     }
