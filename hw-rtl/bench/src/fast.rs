@@ -2,10 +2,13 @@
 //! Figures of the reliable connection over the fast path: two cards, firmware in reset, both directions at once.
 
 use anyhow::{Result, bail, ensure};
+use berth_abi::wire::BTH_ACKNOWLEDGE;
 use berth_abi::wqe::{ATOMIC_BYTES, CQE_BYTES};
 use berth_protocol::card::rows::{fast_ahead, fast_pinned};
 
-use crate::model::{ATOMIC_REQUEST, Model, READ_REQUEST, RETH, wire_payload, wire_payload_behind};
+use crate::model::{
+    ATOMIC_REQUEST, Model, READ_REQUEST, RETH, wire_payload, wire_payload_behind, wire_payload_foreign,
+};
 use crate::node::{INLINE_BYTES, Kind, Load};
 use crate::pair::{Pair, Sent};
 use crate::rows::{Bar, Row};
@@ -165,6 +168,25 @@ pub fn one_sided(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// The rows `bw_foreign_1qp` at one width, of SENDs and of WRITEs: between cards that take each other for foreign peers.
+///
+/// # Errors
+/// As [`bandwidth`].
+pub fn foreign(model: &Model, data_w: usize) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (kind, verb, more) in [(Kind::Send, "SEND", 0), (Kind::Write, "WRITE", RETH)] {
+        let load = Load { kind, foreign: true, ..Load::warm(model, 1, enough(data_w, MESSAGE), MESSAGE, 12) };
+        let steady = stream(model, data_w, load)?;
+        let rate = steady[0].rate().min(steady[1].rate());
+        let limit = wire_payload_foreign(data_w, MESSAGE, 4096, more);
+        let params =
+            [("data_w", data_w.into()), ("verb", verb.into()), ("bytes", load.len.into()), ("both", true.into())];
+        let bar = Bar::AtLeast(0.97 * limit);
+        rows.push(known_short(Row::new("bw_foreign_1qp", &params, rate, "B/cycle", Some(limit), bar), data_w));
+    }
+    Ok(rows)
+}
+
 /// The row `rate_atomic` at one width: of different numbers, as many of each queue pair at a time as READs.
 ///
 /// # Errors
@@ -254,6 +276,32 @@ pub fn read_latency(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     pair.check([true, false], SAMPLES)?;
     let params = [("data_w", data_w.into()), ("bytes", load.len.into())];
     let row = Row::new("lat_read", &params, worst as f64, "cycles", None, Bar::AtMost(40.0));
+    Ok(vec![known_short(row, data_w)])
+}
+
+/// The row `key_lookup` at one width: READs of a foreign peer with keys that open nothing, each for a reason of its own; from
+/// the last beat of the request in to the first one of the NAK out. The clocks that the answers differ by: none.
+///
+/// # Errors
+/// As [`bandwidth`].
+pub fn key_lookup(model: &Model, data_w: usize) -> Result<Vec<Row>> {
+    let load = Load { kind: Kind::Read, foreign: true, pitch: 64, ..Load::warm(model, 6, 1, 64, 12) };
+    let mut pair = Pair::new(model, data_w, load);
+    let keys = pair.nodes[1].wrong_keys();
+    pair.run(2 * PAUSE)?;
+    let mut clocks = Vec::new();
+    for (q, (key, va)) in (0..).zip(keys) {
+        let before = pair.sent[1].len();
+        pair.nodes[0].read_from(q, key, va);
+        pair.until(PATIENCE, |p| p.sent[1].len() > before)?;
+        let nak = pair.sent[1][before];
+        ensure!(nak.opcode == BTH_ACKNOWLEDGE && nak.payload == 0, "key {q} opens something: {nak:x?}");
+        clocks.push(nak.start - pair.nodes[1].board.card.ports().rx.last);
+        pair.run(PAUSE)?;
+    }
+    let (least, most) = (clocks.iter().min().copied().unwrap_or(0), clocks.iter().max().copied().unwrap_or(0));
+    let params = [("data_w", data_w.into()), ("keys", clocks.len().into()), ("answer", most.into())];
+    let row = Row::new("key_lookup", &params, (most - least) as f64, "cycles apart", None, Bar::AtMost(0.0));
     Ok(vec![known_short(row, data_w)])
 }
 

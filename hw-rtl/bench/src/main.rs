@@ -81,6 +81,8 @@ const FIGURES: &[Figure] = &[
         long: true,
         bars: true,
     },
+    Figure { ids: &["bw_foreign_1qp"], run: fast::foreign, long: false, bars: true },
+    Figure { ids: &["key_lookup"], run: fast::key_lookup, long: false, bars: true },
     Figure { ids: &["rate_atomic"], run: fast::atomics, long: true, bars: true },
     Figure { ids: &["write_on_demand", "read_on_demand"], run: fast::one_sided_on_demand, long: true, bars: true },
     Figure { ids: &["lat_tx", "lat_rx"], run: fast::latency, long: false, bars: true },

@@ -174,7 +174,9 @@ impl Model {
 
 /// Bytes of a frame with one packet of a SEND that are not payload: preamble, Ethernet, IPv4, UDP, BTH, placement header,
 /// iCRC, FCS, gap.
-const OVERHEAD: usize = FRAMING + 14 + 20 + 8 + 12 + 4 + 4;
+const OVERHEAD: usize = FRAMING + 14 + 20 + 8 + 12 + PLACEMENT + 4;
+/// Of them, those that a foreign peer does not get.
+const PLACEMENT: usize = 4;
 /// Of them, those that are not on the MAC port: preamble, FCS, gap.
 pub const FRAMING: usize = 8 + 4 + 12;
 
@@ -194,4 +196,10 @@ pub fn wire_payload(data_w: usize, mtu: usize) -> f64 {
 /// As [`wire_payload`], of packets with so many bytes of headers more.
 pub fn wire_payload_behind(data_w: usize, mtu: usize, more: usize) -> f64 {
     data_w as f64 / 8.0 * mtu as f64 / (mtu + OVERHEAD + more) as f64
+}
+
+/// As [`wire_payload`], of messages of `len` bytes to a foreign peer, each with so many bytes of headers more.
+pub fn wire_payload_foreign(data_w: usize, len: usize, mtu: usize, more: usize) -> f64 {
+    let packets = len.div_ceil(mtu);
+    data_w as f64 / 8.0 * len as f64 / (len + packets * (OVERHEAD - PLACEMENT) + more) as f64
 }

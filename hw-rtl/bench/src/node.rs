@@ -35,6 +35,8 @@ const EPOCH: u32 = 0x55;
 const QKEY: u32 = 0x8000_0002;
 /// Protection domain of memory that the peer writes to.
 const DOMAIN: u16 = 1;
+/// Keys that a card has.
+const KEYS: usize = 8;
 /// log2 of the command ring's places.
 const COMMAND_LOG2: u32 = 12;
 /// Blocks that are asked for ahead while all pages are pinned.
@@ -99,6 +101,8 @@ pub struct Load {
     pub reorder: f64,
     /// Selective repeat, else go-back-N.
     pub selective: bool,
+    /// Each takes the other one for a foreign peer: plain RoCEv2, no lists.
+    pub foreign: bool,
     /// Cycles of the wire's round trip.
     pub round_trip: u64,
 }
@@ -125,6 +129,7 @@ impl Load {
             loss: 0.0,
             reorder: 0.0,
             selective: true,
+            foreign: false,
             round_trip: model.wire_round_trip,
         }
     }
@@ -257,7 +262,8 @@ pub struct Node {
     pub time_outs: u32,
     /// How often a peer was told that its memory is there.
     pub goes: u32,
-    /// Key of this card's sink, and of the other one's.
+    /// Keys of the card, and that of its sink and of the other one's.
+    keys: Keys<KEYS>,
     key: u32,
     /// By queue pair: it waits for memory of the peer; a GO has overtaken what it is for.
     waits: Vec<bool>,
@@ -340,6 +346,7 @@ impl Node {
             progress: Vec::new(),
             time_outs: 0,
             goes: 0,
+            keys: Keys::new(),
             key: 0,
             waits: vec![false; queues],
             gone: vec![false; queues],
@@ -368,8 +375,6 @@ impl Node {
 
     /// A key of all that is written or read: both cards have the same one.
     fn bind(&mut self) {
-        let mut keys = Keys::<4>::new();
-        self.key = keys.allocate(DOMAIN, 1).expect("the first key");
         let len = self.load.data() as u64;
         let (va, rights) = match self.load.kind {
             Kind::Read => (self.source(0, 0), READ),
@@ -377,13 +382,42 @@ impl Node {
             _ => (self.sink(0, 0), WRITE),
         };
         let len = len - (va % PAGE);
-        keys.bind(self.key, Binding { va, len, rights, ..Binding::default() }).expect("a range");
-        let place = self.key >> 8 & (berth_abi::card::NUM_KEYS - 1);
-        for (word, value) in (recv::KEY..).zip(keys.words(place as usize & 3, ASID as u8)) {
+        self.key = self.new_key(DOMAIN, Some(Binding { va, len, rights, ..Binding::default() }));
+    }
+
+    /// A new key of a protection domain, bound to something or to nothing.
+    fn new_key(&mut self, domain: u16, binding: Option<Binding>) -> u32 {
+        let key = self.keys.allocate(domain, 1).expect("a free place");
+        if let Some(binding) = binding {
+            self.keys.bind(key, binding).expect("a range");
+        }
+        let place = key >> 8 & (berth_abi::card::NUM_KEYS - 1);
+        for (word, value) in (recv::KEY..).zip(self.keys.words(place as usize % KEYS, ASID as u8)) {
             self.row(HALF_RECEIVES, FIRST_QPN, word, value);
         }
         let command = recv::Command { opcode: recv::CMD_KEY_STORE, argument: place };
         self.row(HALF_RECEIVES, FIRST_QPN, recv::COMMAND, command.word());
+        key
+    }
+
+    /// Keys that open nothing to a READ of the first message, one for each reason, as (key, virtual address): the number of
+    /// a place without a key, another number of a place with one, a key of another domain, one that is not bound, one of
+    /// another range, one without the right.
+    pub fn wrong_keys(&mut self) -> [(u32, u64); 6] {
+        let va = self.source(0, 0);
+        let page = Binding { va, len: PAGE, rights: READ, ..Binding::default() };
+        let foreign = self.new_key(DOMAIN + 1, Some(page));
+        let unbound = self.new_key(DOMAIN, None);
+        let other = self.new_key(DOMAIN, Some(page));
+        let written = self.new_key(DOMAIN, Some(Binding { rights: WRITE, ..page }));
+        let free = self.key ^ (berth_abi::card::NUM_KEYS / 2) << 8;
+        [(free, va), (self.key ^ 1, va), (foreign, va), (unbound, va), (other, va + PAGE), (written, va)]
+    }
+
+    /// Reads the first message of a queue from elsewhere, with another key.
+    pub fn read_from(&mut self, q: u32, key: u32, va: u64) {
+        self.put_send(q, 0, va, key);
+        self.ring_sends(q);
     }
 
     /// Completion queues, doorbell row and both rows of queue pair `q`.
@@ -405,7 +439,8 @@ impl Node {
         }
         let (sends, receives) = (bus(self.places.send_queue(q)), bus(self.places.receive_queue(q)));
         let (log2_depth, log2_mtu) = (self.load.depth().ilog2(), self.load.log2_mtu);
-        let selective = u32::from(self.load.selective);
+        let selective = u32::from(self.load.selective && !self.load.foreign);
+        let foreign = u32::from(self.load.foreign);
         // A list that is lost is told again after twice the time in which its proof can come.
         let repeat = if self.load.faulty() { 2 * self.load.round_trip + REPEAT / 32 } else { REPEAT };
         // Selective repeat does without time-outs: firmware's would take longer than a measurement may.
@@ -414,10 +449,11 @@ impl Node {
             (true, false) => 4 * self.load.round_trip,
             (false, _) => 0,
         };
-        let remote = u32::from(self.load.one_sided());
+        let remote = u32::from(self.load.one_sided() || self.load.foreign);
         let reads = if self.load.asks() { MAX_READS } else { 0 };
         let mode = send::Mode {
-            reorder: model.reorder,
+            foreign,
+            reorder: if self.load.foreign { 0 } else { model.reorder },
             window: model.window,
             selective,
             log2_mtu,
@@ -442,6 +478,7 @@ impl Node {
         let last4 = |mac: [u8; 6]| u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]]);
         let first2 = |mac: [u8; 6]| u32::from(mac[0]) << 8 | u32::from(mac[1]);
         let mode = recv::Mode {
+            foreign,
             ack_every: model.ack_every,
             selective,
             log2_mtu,
@@ -490,8 +527,8 @@ impl Node {
     }
 
     /// Element `n` of a queue of sends. What it writes goes to where a receive of the other card would have it, and what it
-    /// reads comes from where a send of the other card would have it.
-    fn put_send(&mut self, q: u32, n: u32) {
+    /// reads comes from `from` with `key`.
+    fn put_send(&mut self, q: u32, n: u32, from: u64, key: u32) {
         let at = bus(self.places.send_queue(q) + n as usize * WQE_BYTES as usize);
         let (source, sink, len) = (self.source(q, n), self.sink(q, n), self.load.len as u32);
         let va = if self.load.asks() { sink } else { source };
@@ -499,9 +536,9 @@ impl Node {
         wqe.sge[0] = Sge { va, len, reserved: 0 };
         let wqe = match self.load.kind {
             Kind::Send => Some(wqe),
-            Kind::Write => wqe.with_remote(sink, self.key),
-            Kind::Read => wqe.with_source(source, self.key),
-            Kind::Atomic => wqe.with_fetch_add(source, self.key, ADD),
+            Kind::Write => wqe.with_remote(sink, key),
+            Kind::Read => wqe.with_source(from, key),
+            Kind::Atomic => wqe.with_fetch_add(from, key, ADD),
         };
         let wqe = wqe.expect("the element has room");
         let bytes: Vec<u8> = wqe.words().iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -532,7 +569,7 @@ impl Node {
     pub fn send_all(&mut self) {
         for q in 0..self.load.qps {
             for n in 0..self.load.count {
-                self.put_send(q, n);
+                self.put_send(q, n, self.source(q, n), self.key);
             }
             let posted = self.load.count * self.load.len as u32;
             let word = u64::from(FIRST_QPN + q) | u64::from(self.load.count) << 16 | u64::from(posted) << 32;
@@ -543,7 +580,12 @@ impl Node {
     /// Posts one message, which the card fetches: one of those that `send_all` would send.
     pub fn send_one(&mut self, q: u32) {
         let n = u32::from(self.sent[q as usize]);
-        self.put_send(q, n);
+        self.put_send(q, n, self.source(q, n), self.key);
+        self.ring_sends(q);
+    }
+
+    /// The doorbell for one more message of a queue.
+    fn ring_sends(&mut self, q: u32) {
         self.sent[q as usize] += 1;
         self.bytes[q as usize] += self.load.len as u32;
         let (sent, posted) = (self.sent[q as usize], self.bytes[q as usize]);

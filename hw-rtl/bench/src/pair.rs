@@ -4,7 +4,7 @@
 use anyhow::Result;
 use berth_abi::wire::{
     BTH_ATOMIC_ACKNOWLEDGE, BTH_READ_RESPONSE_ONLY, BTH_SEND_LAST_IMM, BTH_SEND_ONLY_IMM, BTH_UD_SEND_ONLY,
-    BTH_WRITE_ONLY,
+    BTH_WRITE_FIRST, BTH_WRITE_ONLY, BTH_WRITE_ONLY_IMM,
 };
 use berth_random::Rng;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use std::path::Path;
 use crate::model::{FRAMING, Model, RETH};
 use crate::node::{Load, Node};
 
-/// Bytes of a frame before the placement header, and those of it, the immediate and the iCRC.
+/// Bytes of a frame to the end of BTH, and those of the immediate, the placement header and the iCRC.
 const HEADERS: usize = 14 + 20 + 8 + 12;
 const WORD: usize = 4;
 /// Cycles between two looks of a host at what its card has written, and of firmware at what it reports.
@@ -45,15 +45,19 @@ pub struct Sent {
 }
 
 impl Sent {
-    fn new(start: u64, frame: &[u8]) -> Self {
+    /// A frame of a Berth card to another one, or to a foreign peer, which gets no placement header.
+    fn new(start: u64, frame: &[u8], foreign: bool) -> Self {
         let (opcode, pad) = (frame[42], usize::from(frame[43] >> 4 & 3));
         let immediate = if matches!(opcode, BTH_SEND_LAST_IMM | BTH_SEND_ONLY_IMM) { WORD } else { 0 };
-        let reth = if opcode == BTH_WRITE_ONLY { RETH } else { 0 };
+        let reth = if matches!(opcode, BTH_WRITE_FIRST | BTH_WRITE_ONLY) { RETH } else { 0 };
+        let answer = matches!(opcode, BTH_READ_RESPONSE_ONLY | BTH_ATOMIC_ACKNOWLEDGE);
         // An answer has an AETH in the place of the placement header.
-        let data = opcode <= BTH_SEND_ONLY_IMM
-            || reth > 0
-            || matches!(opcode, BTH_READ_RESPONSE_ONLY | BTH_ATOMIC_ACKNOWLEDGE);
-        let payload = if data { frame.len() - HEADERS - 2 * WORD - immediate - reth - pad } else { 0 };
+        let placement = if foreign && !answer { 0 } else { WORD };
+        let payload = if opcode <= BTH_WRITE_ONLY_IMM || answer {
+            frame.len() - HEADERS - placement - immediate - reth - pad - WORD
+        } else {
+            0
+        };
         let psn = u32::from_be_bytes([0, frame[51], frame[52], frame[53]]);
         let (wire, list) = (frame.len() + FRAMING, opcode == BTH_UD_SEND_ONLY);
         Self { start, wire, payload, list, opcode, psn, lost: false }
@@ -111,7 +115,7 @@ impl Pair {
             card.set_tx_ready(card.cycles() as f64 + 1.0 >= self.taken[n]);
             card.step();
             while let Some(frame) = card.take_tx() {
-                let mut sent = Sent::new(frame.start_cycle, &frame.data);
+                let mut sent = Sent::new(frame.start_cycle, &frame.data, self.load.foreign);
                 // what is left of a beat behind a frame is not lost when the next one follows at once
                 let start = if frame.start_cycle as f64 - self.taken[n] < 1.0 {
                     self.taken[n]

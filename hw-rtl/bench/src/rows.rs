@@ -50,11 +50,19 @@ impl Row {
         Self { id: id.to_owned(), params, value, unit: unit.to_owned(), limit, bar, pass, known: false }
     }
 
-    /// Part of the bar that is reached: more than 1 is better than asked for.
+    /// Part of the bar that is reached: more than 1 is better than asked for. All of one that is met exactly, even of 0.
     pub fn reached(&self) -> Option<f64> {
         // who is above the bar and passes, or below it and does not, has to be at least that
         let up = |bar| (self.value >= bar) == self.pass;
-        self.bar.map(|bar| if up(bar) { self.value / bar } else { bar / self.value })
+        self.bar.map(|bar| {
+            if bar == self.value {
+                1.0
+            } else if up(bar) {
+                self.value / bar
+            } else {
+                bar / self.value
+            }
+        })
     }
 
     /// The same figure, known to fall short of its bar at present: that fails no run.
