@@ -5,12 +5,12 @@
 mod common;
 use berth_abi::counters::*;
 use berth_abi::message::{
-    CmClosed, CmEstablished, Connect, Disconnect, Listen, Pressure, QpCreate, QpDestroy, QpError, QpPeer,
+    CmClosed, CmEstablished, CmdDone, Connect, Disconnect, Listen, Pressure, QpCreate, QpDestroy, QpError, QpPeer,
 };
 use berth_abi::ring::{MODE_MESSAGE, MODE_STREAM};
 use berth_abi::rows::{event::*, recv, send};
 use berth_abi::status::*;
-use berth_protocol::card::limits::{KEEPALIVE, NOT_YET, RETRIES, rnr_cycles};
+use berth_protocol::card::limits::{FAST_SQUEEZE_TIME, KEEPALIVE, NOT_YET, RETRIES, SQUEEZES, rnr_cycles};
 use berth_protocol::model::{MTU, User, World};
 use berth_protocol::wire::headers::{Mac, Template};
 use common::*;
@@ -162,6 +162,27 @@ fn qp_7_a_foreign_peer_is_told_nothing_in_a_connections_whole_life() {
         assert_told_nothing(&w);
         assert_eq!((w.counter(0, F_CONTROL_SENT), w.nodes[0].card.qps_in_use(), asked(&w)), (0, 0, 1));
     }
+}
+
+#[test]
+fn qp_7_what_a_foreign_peer_has_been_granted_does_not_come_back() {
+    let (mut w, a) = foreign(14);
+    let b = make(&mut w, 0, 17);
+    assert_eq!(set(&mut w, QpPeer { qpn: 17, ..PEER }), CMD_OK);
+    w.established(0, 17);
+    // One waits for memory, and the other one's granted receive may wait for data for ever.
+    let reads = &mut w.nodes[0].hw.fast.reads;
+    reads.insert((RX, b.qpn, recv::HELD), recv::Held { holds: 1, starved: 1, ..recv::Held::default() }.word());
+    reads.insert((RX, a.qpn, recv::COUNTS), recv::Counts { posted: 0, granted: 1 }.word());
+    let named: Vec<u32> = (0..=SQUEEZES)
+        .map(|_| {
+            let CmdDone { results: [qpn, ..], .. } = w.command(0, Pressure { asid: 0, bytes: 4096 }.encode());
+            w.run(FAST_SQUEEZE_TIME);
+            qpn
+        })
+        .collect();
+    assert_eq!(named.last(), Some(&b.qpn), "{named:?}");
+    assert_eq!((state(&w, &a), state(&w, &b)), (CONNECTED, CONNECTED));
 }
 
 #[test]

@@ -52,7 +52,8 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         (starved, waiting)
     }
 
-    /// Some QP has memory that comes back by itself, or by a recall that is under way.
+    /// Some QP has memory that comes back by itself, or by a recall that is under way or can be. What a foreign peer has been
+    /// granted does not: only its own data end that.
     #[inline(never)]
     fn comes_back<H: Hw>(&mut self, hw: &mut H) -> bool {
         for qp in &self.qps {
@@ -61,7 +62,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                 && (matches!(qp.sends_held(hw), send::Held { holds: 1.., starved: 0, .. })
                     || matches!(qp.receives_held(hw), recv::Held { holds: 1.., starved: 0, .. })
                     || qp.rq.recall.asked().is_some()
-                    || qp.fast_granted(hw) != 0)
+                    || (!qp.foreign && qp.fast_granted(hw) != 0))
             {
                 return true;
             }
@@ -77,7 +78,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     fn squeeze<H: Hw>(&mut self, now: u64, waiting: u64, turn: usize, alone: bool, hw: &mut H) -> u32 {
         for qp in &mut self.qps {
             self.sh.step();
-            if waiting & qp.bit() == 0 || qp.rq.recall.asked().is_some() {
+            if !qp.fast.on || waiting & qp.bit() == 0 || qp.rq.recall.asked().is_some() {
                 continue;
             }
             if qp.idx as usize == turn {
