@@ -58,6 +58,7 @@ use crate::kernel::{
     users,
     workqueue::OwnedQueue,
 };
+use abi::host::{HOST_CAPS0, HOST_CAPS1, HOST_CAPS2, HOST_CAPS3};
 use card::{regs::Regs, Card, CardConfig};
 use cards::{shares_of, Instance, GLOBAL};
 use events::Events;
@@ -235,6 +236,10 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Regist
     if pdev.resource_len(2).unwrap_or(0) < u64::from(abi::card::BAR2_SIZE) {
         return Err(refused(pdev, "BAR2 is too small or has no address", ENODEV));
     }
+    let caps = [HOST_CAPS0, HOST_CAPS1, HOST_CAPS2, HOST_CAPS3];
+    let sizes = abi::card::Sizes::from_registers(caps.map(|at| regs.read(at)));
+    let sizes =
+        sizes.ok_or_else(|| refused(pdev, "its registers name sizes that no card has", ENODEV))?;
     let instance = Instance::new().map_err(no("there are 16 others, and no more names"))?;
     let (queue, faults) = GLOBAL.lock().queues.clone().ok_or(ENODEV)?;
     // SAFETY: The owner becomes part of the bus device data (or is dropped when probing
@@ -257,11 +262,12 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Regist
         queue,
         loss_window_ms: i64::from(params.loss_window_ms),
         doorbells,
+        sizes,
     };
     let pages = PageConfig {
         faults,
         linger_ms: params.linger_ms,
-        card_pages: params.card_pages(),
+        card_pages: params.card_pages().min(sizes.table.entries().into()),
         context_pages: params.process_pages(),
     };
     let processes = RegistryConfig {

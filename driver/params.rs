@@ -2,11 +2,15 @@
 //! Module parameters: their ranges, and which one holds when two contradict each other.
 
 use crate::{
-    abi::card::{NUM_ASIDS, NUM_CQS, NUM_QPS, XLT_ENTRIES},
+    abi::card::{MAX_WAYS, NUM_ASIDS, XLT_ROWS},
     card::PAGE,
 };
 use kernel::prelude::*;
 
+/// Entries of the largest translation table.
+const MOST_ENTRIES: u64 = XLT_ROWS as u64 * MAX_WAYS as u64;
+/// Queue pairs, and completion queues, of the largest card.
+const MOST_QUEUES: u64 = 0xffff;
 /// A day in milliseconds.
 const DAY_MS: u64 = 86_400_000;
 
@@ -31,13 +35,13 @@ pub(crate) struct Params {
 
 impl Params {
     /// Refuses values that cannot work, by name, and logs the value that is used where one is
-    /// adjusted.
+    /// adjusted. What a card has less room for than is allowed here is its own to limit.
     ///
     /// # Errors
     ///
     /// `EINVAL` one of them is out of range.
     pub(crate) fn check(&self) -> Result {
-        let budget = (PAGE, u64::from(XLT_ENTRIES) * PAGE);
+        let budget = (PAGE, MOST_ENTRIES * PAGE);
         let all = [
             ("linger_ms", u64::from(self.linger_ms), (0, DAY_MS)),
             ("card_budget", self.card_budget, budget),
@@ -45,12 +49,12 @@ impl Params {
             (
                 "max_process_qps",
                 u64::from(self.max_process_qps),
-                (1, u64::from(NUM_QPS)),
+                (1, MOST_QUEUES),
             ),
             (
                 "max_process_cqs",
                 u64::from(self.max_process_cqs),
-                (1, u64::from(NUM_CQS)),
+                (1, MOST_QUEUES),
             ),
             (
                 "max_process_contexts",

@@ -5,7 +5,7 @@
 
 use crate::{
     abi::{
-        card::{ABI_VERSION, NUM_ASIDS, XLT_ENTRIES},
+        card::{ABI_VERSION, NUM_ASIDS},
         counters::*,
         ioctl::{self as uapi, *},
         ring::{is_host, is_mtu},
@@ -154,9 +154,9 @@ fn handle(arg: &Handle) -> Result<Name> {
 }
 
 /// Budget in pages from bytes: whole pages, from one to as many as the card's table holds.
-fn budget(bytes: u64) -> Result<u64> {
+fn budget(card: &Card, bytes: u64) -> Result<u64> {
     let pages = bytes / PAGE;
-    match (1..=u64::from(XLT_ENTRIES)).contains(&pages) {
+    match (1..=u64::from(card.sizes.table.entries())).contains(&pages) {
         true => Ok(pages),
         false => Err(EINVAL),
     }
@@ -381,10 +381,10 @@ impl Session {
         }
         let mut card_pages = self.registry.pages.budget.lock().limit;
         if arg.mask & LIMIT_CARD_BUDGET != 0 {
-            card_pages = budget(arg.card_budget)?;
+            card_pages = budget(&self.card, arg.card_budget)?;
         }
         let context = if arg.mask & LIMIT_CONTEXT_BUDGET != 0 {
-            let pages = budget(arg.context_budget)?;
+            let pages = budget(&self.card, arg.context_budget)?;
             if pages > card_pages {
                 return Err(EINVAL);
             }

@@ -20,7 +20,7 @@ pub(crate) mod watchdog;
 
 pub(crate) use crate::abi::message::Entry;
 use crate::{
-    abi::ring::ENTRY_WORDS,
+    abi::{card::Sizes, ring::ENTRY_WORDS},
     card::{
         counters::Counters,
         net::Net,
@@ -84,6 +84,8 @@ pub(crate) struct Card {
     pub(crate) regs: Regs,
     /// Physical address of BAR2.
     pub(crate) doorbells: u64,
+    /// What it has room for.
+    pub(crate) sizes: Sizes,
     /// Counters.
     pub(crate) counters: Counters,
     /// Milliseconds in which firmware may be lost `MAX_LOSSES` times and is started again.
@@ -159,6 +161,8 @@ pub(crate) struct CardConfig {
     pub(crate) loss_window_ms: i64,
     /// Physical address of BAR2.
     pub(crate) doorbells: u64,
+    /// What the card has room for.
+    pub(crate) sizes: Sizes,
 }
 
 impl Card {
@@ -181,6 +185,7 @@ impl Card {
                 instance: config.instance,
                 regs,
                 doorbells: config.doorbells,
+                sizes: config.sizes,
                 counters: Counters::new(),
                 loss_window_ms: config.loss_window_ms,
                 state: Atomic::new(State::Down as u32),

@@ -40,7 +40,7 @@ pub(super) fn ready(tag: u32, status: u32) -> Entry {
 impl PageService {
     /// Makes the page service of `card`.
     pub(crate) fn new(card: &Arc<Card>, config: PageConfig) -> Result<Arc<Self>> {
-        let table = Table::new()?;
+        let table = Table::new(card.sizes.table)?;
         let needs = KVec::with_capacity(MAX_ASKED, GFP_KERNEL)?;
         card.counters.set(D_BUDGET, config.card_pages * PAGE);
         Arc::pin_init(

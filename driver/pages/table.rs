@@ -6,6 +6,7 @@ use kernel::prelude::*;
 
 /// Places of the translation table.
 pub(crate) struct Table {
+    form: Xlt,
     /// Per entry: 0 free, else `ASID << 48 | virtual page number`.
     owner: KVec<u64>,
     /// Per entry: evictions that the card has not answered yet.
@@ -17,10 +18,12 @@ const ZOMBIE: u64 = u64::MAX;
 
 impl Table {
     /// A table without pages.
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new(form: Xlt) -> Result<Self> {
+        let entries = form.entries() as usize;
         Ok(Self {
-            owner: KVec::from_elem(0u64, XLT_ENTRIES as usize, GFP_KERNEL)?,
-            evicting: KVec::from_elem(0u8, XLT_ENTRIES as usize, GFP_KERNEL)?,
+            form,
+            owner: KVec::from_elem(0u64, entries, GFP_KERNEL)?,
+            evicting: KVec::from_elem(0u8, entries, GFP_KERNEL)?,
         })
     }
 
@@ -33,13 +36,17 @@ impl Table {
 
     /// A free place for a page.
     pub(crate) fn free(&self, asid: u32, vpn: u64) -> Option<u32> {
-        xlt_free(asid, vpn, |place| self.owner[place as usize] == 0)
+        self.form
+            .free(asid, vpn, |place| self.owner[place as usize] == 0)
     }
 
-    /// The pages in the way of a page: up to `XLT_WAYS`, as (ASID, page number).
-    pub(crate) fn rivals(&self, asid: u32, vpn: u64) -> [(u32, u64); XLT_WAYS as usize] {
+    /// The pages in the way of a page: up to `MAX_WAYS`, as (ASID, page number).
+    pub(crate) fn rivals(&self, asid: u32, vpn: u64) -> [(u32, u64); MAX_WAYS] {
         core::array::from_fn(|n| {
-            let owner = self.owner[xlt_place(asid, vpn, n as u32) as usize];
+            if n as u32 >= self.form.ways {
+                return (0, 0);
+            }
+            let owner = self.owner[self.form.place(asid, vpn, n as u32) as usize];
             if owner == ZOMBIE {
                 (0, 0)
             } else {

@@ -3,7 +3,6 @@
 
 use crate::{
     abi::{
-        card::*,
         counters::*,
         message::{CqDestroy, QpDestroy, Reject, Unlisten},
     },
@@ -71,7 +70,7 @@ impl Context {
         };
         let asid = {
             let mut tables = registry.tables.lock();
-            let free = (1..NUM_ASIDS.min(NUM_UARS)).find(|a| !tables.asids_taken[*a as usize]);
+            let free = (1..registry.asids).find(|a| !tables.asids_taken[*a as usize]);
             let asid = free.ok_or(ENOSPC)?;
             tables.asids_taken[asid as usize] = true;
             asid
@@ -91,8 +90,9 @@ impl Context {
         event_fd: Option<EventFd>,
     ) -> Result<Arc<Self>> {
         let queue = KVec::with_capacity(MAX_EVENTS, GFP_KERNEL)?;
-        let qps = KVec::with_capacity(NUM_QPS as usize, GFP_KERNEL)?;
-        let cqs = KVec::with_capacity(NUM_CQS as usize, GFP_KERNEL)?;
+        let most = (registry.max_process_qps, registry.max_process_cqs);
+        let qps = KVec::with_capacity(most.0 as usize, GFP_KERNEL)?;
+        let cqs = KVec::with_capacity(most.1 as usize, GFP_KERNEL)?;
         let domains = KVec::with_capacity(MAX_CONTEXT_DOMAINS, GFP_KERNEL)?;
         let space = AddressSpace::new(&registry.pages, mm, asid, share)?;
         let this = Arc::pin_init(

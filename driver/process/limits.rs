@@ -4,11 +4,7 @@
 use crate::{
     abi::{card::*, counters::D_KEYS, host::*, ioctl},
     card::PAGE,
-    process::{
-        region::{MAX_CONTEXT_DOMAINS, MAX_KEYS},
-        registry::MAX_SERVICES,
-        Context, Registry,
-    },
+    process::{region::MAX_CONTEXT_DOMAINS, registry::MAX_SERVICES, Context, Registry},
 };
 use kernel::{mm::Mm, sync::atomic::Relaxed};
 
@@ -53,7 +49,7 @@ impl Registry {
                 contexts.clone().filter(|(asid, _)| own(*asid)).count(),
                 self.max_process_contexts,
             ),
-            card_contexts: taken(contexts.count(), NUM_ASIDS - 1),
+            card_contexts: taken(contexts.count(), self.asids - 1),
             process_cqs,
             card_cqs,
             process_qps,
@@ -68,8 +64,11 @@ impl Registry {
                 tables.domains.len() - domains(0),
                 tables.domains.len() as u32,
             ),
-            context_regions: taken(regions, context.map_or(0, |_| MAX_KEYS as u32)),
-            card_regions: taken(self.card.counters.get(D_KEYS) as usize, NUM_KEYS),
+            context_regions: taken(regions, context.map_or(0, |_| self.max_keys() as u32)),
+            card_regions: taken(
+                self.card.counters.get(D_KEYS) as usize,
+                self.card.sizes.keys,
+            ),
         }
     }
 
@@ -85,8 +84,8 @@ impl Registry {
             fw_version: fw.version,
             fw_status: self.card.regs.read(HOST_STATUS),
             fw_code: self.card.regs.read(HOST_FW_CODE),
-            max_qps: NUM_QPS,
-            max_cqs: NUM_CQS,
+            max_qps: self.card.sizes.qps,
+            max_cqs: self.card.sizes.cqs,
             max_qps_per_process: self.max_process_qps,
             ipv4: net.ipv4,
             mtu: net.mtu,

@@ -48,6 +48,8 @@ pub(crate) struct Registry {
     pub(crate) max_process_cqs: u32,
     /// Contexts, and so doorbell pages, that one process may have.
     pub(crate) max_process_contexts: u32,
+    /// Address spaces that the card and the driver's tables have room for, 0 included.
+    asids: u32,
     /// What the process of an address space has of each card that may be opened.
     shares_of: fn(&Mm) -> Shares,
     /// Owners.
@@ -64,12 +66,12 @@ pub(crate) struct Registry {
 
 /// Owners of the card's objects.
 pub(crate) struct Tables {
-    /// ASID of each QP's owner, by QPN - `FIRST_QPN`; 0 free.
-    pub(crate) qps: [u8; NUM_QPS as usize],
+    /// ASID of each QP's owner, by QPN - `Sizes::first_qpn`; 0 free.
+    pub(crate) qps: KVVec<u8>,
     /// Completion queues by CQN.
-    pub(crate) cqs: [Option<Arc<Cq>>; NUM_CQS as usize],
+    pub(crate) cqs: KVVec<Option<Arc<Cq>>>,
     /// ASID of each completion queue's owner, by CQN (also while a queue is being made); 0 free.
-    pub(crate) cq_owners: [u8; NUM_CQS as usize],
+    pub(crate) cq_owners: KVVec<u8>,
     /// Contexts by ASID.
     pub(crate) contexts: [Option<Arc<Context>>; NUM_ASIDS as usize],
     /// ASIDs taken.

@@ -77,7 +77,7 @@ impl Context {
             let mut tables = self.registry.tables.lock();
             let place = tables.free_place(&tables.qps, self, self.registry.max_process_qps)?;
             tables.qps[place] = self.asid as u8;
-            FIRST_QPN + place as u32
+            self.card.sizes.first_qpn + place as u32
         };
         let addr = memory.addr();
         let qp = Arc::pin_init(
@@ -150,7 +150,7 @@ impl Context {
 
     fn forget_qp(&self, qpn: u32) {
         let mut tables = self.registry.tables.lock();
-        let place = &mut tables.qps[(qpn - FIRST_QPN) as usize];
+        let place = &mut tables.qps[(qpn - self.card.sizes.first_qpn) as usize];
         if u32::from(*place) == self.asid {
             *place = 0;
         }

@@ -6,7 +6,6 @@
 
 use crate::{
     abi::{
-        card::NUM_KEYS,
         counters::*,
         ioctl::{self, MAX_DOMAINS, REGISTER_ONE_SHOT},
         message::{CmdDone, KeyBind, KeyFree, KeyRegister, KeysDrop},
@@ -29,8 +28,6 @@ use kernel::{
     },
 };
 
-/// Keys that one context has at most: a quarter of the card's, so that three quarters are left to others.
-pub(super) const MAX_KEYS: usize = NUM_KEYS as usize / 4;
 /// Protection domains that one context has at most.
 pub(super) const MAX_CONTEXT_DOMAINS: usize = MAX_DOMAINS as usize / 4;
 
@@ -199,7 +196,7 @@ impl Context {
             memory.had_keys = true;
             (memory.regions.len(), memory.regions.capacity())
         };
-        if regions >= MAX_KEYS {
+        if regions >= self.registry.max_keys() {
             return Err(ENOSPC);
         }
         if regions < room {

@@ -82,18 +82,28 @@ impl Registry {
     pub(crate) fn new(pages: &Arc<PageService>, config: RegistryConfig) -> Result<Arc<Self>> {
         let services = KVec::with_capacity(MAX_SERVICES, GFP_KERNEL)?;
         let requests = KVec::with_capacity(MAX_REQUESTS, GFP_KERNEL)?;
+        let sizes = pages.card.sizes;
+        let qps = KVVec::from_elem(0u8, sizes.qps as usize, GFP_KERNEL)?;
+        let cq_owners = KVVec::from_elem(0u8, sizes.cqs as usize, GFP_KERNEL)?;
+        let mut cqs = KVVec::with_capacity(sizes.cqs as usize, GFP_KERNEL)?;
+        for _ in 0..sizes.cqs {
+            cqs.push(None, GFP_KERNEL)?;
+        }
+        let asids = sizes.asids.min(NUM_ASIDS);
+        let contexts = config.max_process_contexts.min(asids - 1);
         Arc::pin_init(
             pin_init!(Registry {
                 card: pages.card.clone(),
                 pages: pages.clone(),
-                max_process_qps: config.max_process_qps,
-                max_process_cqs: config.max_process_cqs,
-                max_process_contexts: config.max_process_contexts,
+                asids,
+                max_process_qps: config.max_process_qps.min(sizes.qps),
+                max_process_cqs: config.max_process_cqs.min(sizes.cqs),
+                max_process_contexts: contexts,
                 shares_of: config.shares_of,
                 tables <- new_spinlock!(Tables {
-                    qps: [0; NUM_QPS as usize],
-                    cqs: [const { None }; NUM_CQS as usize],
-                    cq_owners: [0; NUM_CQS as usize],
+                    qps,
+                    cqs,
+                    cq_owners,
                     contexts: [const { None }; NUM_ASIDS as usize],
                     asids_taken: [false; NUM_ASIDS as usize],
                     domains: [0; MAX_DOMAINS as usize],
@@ -105,6 +115,11 @@ impl Registry {
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// Keys that one context has at most: a quarter of the card's, so that three quarters are left to others.
+    pub(super) fn max_keys(&self) -> usize {
+        self.card.sizes.keys as usize / 4
     }
 
     /// Makes this registry the card's owner, until [`Self::unbind`].
@@ -126,7 +141,9 @@ impl Registry {
     /// The context that owns a QP.
     pub(crate) fn owner_of_qp(&self, qpn: u32) -> Option<Arc<Context>> {
         let tables = self.tables.lock();
-        let asid = *tables.qps.get(qpn.checked_sub(FIRST_QPN)? as usize)?;
+        let asid = *tables
+            .qps
+            .get(qpn.checked_sub(self.card.sizes.first_qpn)? as usize)?;
         tables.contexts[usize::from(asid)].clone()
     }
 }

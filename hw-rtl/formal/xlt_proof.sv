@@ -60,7 +60,7 @@ module xlt_proof #(
 
     wire empty = !(\dut.a_q || \dut.b_q || \dut.c_q || \dut.d_q );
 
-    // ---- The page, its two rows (berth_abi's xlt_place), and where the driver has it --------------------------
+    // ---- The page, its two rows (berth_abi's Xlt::place), and where the driver has it --------------------------
     (* anyconst *) logic [7:0]  the_asid;
     (* anyconst *) logic [51:0] the_vpn;
     (* anyconst *) logic [8:0]  first, second;  // of the first half of the ways, of the second

@@ -26,7 +26,7 @@ package berth_regs_pkg;
     localparam logic [31:0] XLT_ENTRIES              = 32'h00002000; // Entries of the translation table: one page each
     localparam logic [31:0] NUM_KEYS                 = 32'h00001000; // Keys that peers can be given (QP-11)
     localparam logic [31:0] XLT_ROWS                 = 32'h00000200; // Rows of the translation table
-    localparam logic [31:0] XLT_WAYS                 = 32'h00000010; // Entries of a row
+    localparam logic [31:0] XLT_WAYS                 = 32'h00000010; // Entries of a row, at most `MAX_WAYS`
     localparam logic [31:0] CREDITS_PER_QP           = 32'h00000080; // Credits that one QP's FIFO holds, in each direction
     localparam logic [31:0] MAX_LIST                 = 32'h00000040; // Largest credit list: half of the sender's store (decision: L is at most half)
     localparam logic [31:0] TX_SLOTS                 = 32'h00000010; // Transmit slots in packet RAM
@@ -51,14 +51,16 @@ package berth_regs_pkg;
     // BAR0: control registers
     localparam logic [31:0] HOST_ID                  = 32'h00000000; // ro: `CARD_ID`
     localparam logic [31:0] HOST_ABI                 = 32'h00000004; // ro: `ABI_VERSION`
-    localparam logic [31:0] HOST_CAPS0               = 32'h00000008; // ro: QP rows in bits 15:0, CQs in bits 31:16
-    localparam logic [31:0] HOST_CAPS1               = 32'h0000000c; // ro: doorbell pages in bits 15:0, translation entries in bits 31:16
+    localparam logic [31:0] HOST_CAPS0               = 32'h00000008; // ro: data QPs in bits 15:0, CQs in bits 31:16
+    localparam logic [31:0] HOST_CAPS1               = 32'h0000000c; // ro: doorbell pages in bits 15:0, rows of the translation table in bits 31:16
     localparam logic [31:0] HOST_CTRL                = 32'h00000010; // wo: bit 0 resets the card (everything but BAR0's reset-surviving identity); done when `HOST_STATUS` reads `FW_RESET`
     localparam logic [31:0] HOST_STATUS              = 32'h00000014; // ro: state of the firmware, see `FW_*` in status
     localparam logic [31:0] HOST_FW_CODE             = 32'h00000018; // ro: reason that belongs to `HOST_STATUS` (image refused, panic)
     localparam logic [31:0] HOST_CLOCK_HZ            = 32'h0000001c; // ro: engine clock in Hz
     localparam logic [31:0] HOST_CYCLES_LO           = 32'h00000020; // ro: card cycles since reset, low half; reading latches the high half
     localparam logic [31:0] HOST_CYCLES_HI           = 32'h00000024; // ro: card cycles, high half as latched
+    localparam logic [31:0] HOST_CAPS2               = 32'h00000028; // ro: address spaces in bits 15:0, entries of a row of the translation table in bits 23:16, first data QPN in bits 31:24
+    localparam logic [31:0] HOST_CAPS3               = 32'h0000002c; // ro: keys in bits 15:0
     localparam logic [31:0] HOST_FW_DATA             = 32'h00000040; // wo: next word of the firmware image, header first; words arrive in order
     localparam logic [31:0] HOST_FW_BOOT             = 32'h00000044; // wo: any value: the image is complete; the card checks it and starts the core, or refuses with a code
     localparam logic [31:0] HOST_HB_CHALLENGE        = 32'h00000048; // rw: challenge to the firmware; it answers with the same value

@@ -637,7 +637,10 @@ impl Hardware {
         match code(entry) {
             CMD_PAGE_INSTALL => {
                 for ((asid, vpn), index, bus, write) in installed_pages(entry) {
-                    assert!((0..XLT_WAYS).any(|way| xlt_place(asid, vpn, way) == index), "not a place of that page");
+                    assert!(
+                        (0..XLT_WAYS).any(|way| Xlt::HERE.place(asid, vpn, way) == index),
+                        "not a place of that page"
+                    );
                     surroundings().memory.borrow().behind(bus);
                     let number = surroundings().next();
                     let new = Translation { asid, vpn, bus, write, uses: 0, posted, used: 0, number };

@@ -719,7 +719,8 @@ fn rivals(asids: [u32; 2], counts: [usize; 2]) -> Res<[Vec<Mem>; 2]> {
     const REGION: usize = 64 << 30;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let region = Mem::map(REGION, flags, libc::PROT_NONE, -1)?;
-    let rows_of = |asid: u32, va: u64| [0, card::XLT_WAYS / 2].map(|n| card::xlt_place(asid, va / PAGE as u64, n));
+    let rows_of =
+        |asid: u32, va: u64| [0, card::XLT_WAYS / 2].map(|n| card::Xlt::HERE.place(asid, va / PAGE as u64, n));
     let all = || (0..REGION).step_by(PAGE).map(|at| region.va(at));
     // Not every two rows are some page's: half of them are.
     let found = all().take(64).find_map(|first| {

@@ -190,8 +190,7 @@ struct State {
 
 impl State {
     fn new(ring: CqRing) -> Self {
-        let qps = vec![None; card::NUM_QP_ROWS as usize];
-        Self { ring, qps, attached: 0, used: false, taken: VecDeque::new() }
+        Self { ring, qps: Vec::new(), attached: 0, used: false, taken: VecDeque::new() }
     }
 
     /// Moves one entry from the ring to `taken`.

@@ -2,7 +2,7 @@
 //! The driver's page service: pins what the card asks for, after the time that this takes, and unpins what it has left.
 
 use crate::memory::{Access, Memory, PAGE, pages};
-use berth_abi::card::xlt_free;
+use berth_abi::card::Xlt;
 use berth_abi::message::{Entry, PageNeed, PageReady, PageRelease, PageRevoke, code};
 use berth_abi::ring::*;
 use berth_abi::status::{PAGE_FAULT, PAGE_OK, PAGE_OVER_BUDGET};
@@ -244,7 +244,7 @@ impl Pager {
         let mut commands: Vec<Entry> = Vec::new();
         for vpn in vpns {
             let (key, page) = ((asid, vpn), self.pages[&(asid, vpn)]);
-            let index = xlt_free(asid, vpn, |place| !self.table.contains_key(&place));
+            let index = Xlt::HERE.free(asid, vpn, |place| !self.table.contains_key(&place));
             let index = index.expect("a free place in the translation table");
             self.table.insert(index, Pin { key, page, evicting: false, again: false });
             self.pins.insert(key, index);

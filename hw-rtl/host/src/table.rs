@@ -2,7 +2,7 @@
 //! The card's translation table as its host knows it: which pages lie where, and how often each is in use.
 
 use crate::memory::pages;
-use berth_abi::card::{XLT_WAYS, xlt_place};
+use berth_abi::card::{XLT_WAYS, Xlt};
 use berth_abi::message::{Entry, PageRevoke, Typed, code};
 use berth_abi::ring::*;
 use std::collections::HashMap;
@@ -50,13 +50,13 @@ impl Table {
     #[must_use]
     pub fn find(&self, asid: u32, vpn: u64, write: bool) -> Option<u32> {
         let fits = |p: &Place| (p.asid, p.vpn) == (asid, vpn) && (p.writable || !write);
-        (0..XLT_WAYS).map(|n| xlt_place(asid, vpn, n)).find(|place| self.0.get(place).is_some_and(fits))
+        (0..XLT_WAYS).map(|n| Xlt::HERE.place(asid, vpn, n)).find(|place| self.0.get(place).is_some_and(fits))
     }
 
     /// Places of a page that hold none.
     #[must_use]
     pub fn free(&self, asid: u32, vpn: u64) -> Vec<u32> {
-        (0..XLT_WAYS).map(|n| xlt_place(asid, vpn, n)).filter(|place| !self.0.contains_key(place)).collect()
+        (0..XLT_WAYS).map(|n| Xlt::HERE.place(asid, vpn, n)).filter(|place| !self.0.contains_key(place)).collect()
     }
 
     /// Puts a page into a place.

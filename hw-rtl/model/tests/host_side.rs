@@ -22,8 +22,8 @@ fn bar0_answers_a_bad_offset_with_all_ones_and_counts_it() {
     let mut b = Bench::plain();
     assert_eq!(b.reg(HOST_ID), CARD_ID);
     assert_eq!(b.card.mmio_read(BAR_CONTROL, 0, 8), u64::from(ABI_VERSION) << 32 | u64::from(CARD_ID));
-    assert_eq!(b.reg(HOST_CAPS0), NUM_CQS << 16 | NUM_QP_ROWS);
-    assert_eq!(b.reg(HOST_CAPS1), XLT_ENTRIES << 16 | NUM_UARS);
+    let registers = [HOST_CAPS0, HOST_CAPS1, HOST_CAPS2, HOST_CAPS3].map(|at| b.reg(at));
+    assert_eq!(Sizes::from_registers(registers), Some(Sizes::HERE));
     let before = b.counter(C_BAR_BAD_ACCESS);
     for (offset, len) in [(0x30, 4), (0x200, 8), (2, 2), (0xfff8, 8), (0x1_0000, 4)] {
         let ones = if len == 8 { u64::MAX } else { (1 << (8 * len)) - 1 };

@@ -102,8 +102,11 @@ module berth_host_regs (
     unique case (offset)
       berth_regs_pkg::HOST_ID: value = berth_regs_pkg::CARD_ID;
       berth_regs_pkg::HOST_ABI: value = berth_regs_pkg::ABI_VERSION;
-      berth_regs_pkg::HOST_CAPS0: value = {berth_regs_pkg::NUM_CQS[15:0], berth_regs_pkg::NUM_QP_ROWS[15:0]};
-      berth_regs_pkg::HOST_CAPS1: value = {berth_regs_pkg::XLT_ENTRIES[15:0], berth_regs_pkg::NUM_UARS[15:0]};
+      berth_regs_pkg::HOST_CAPS0: value = {berth_regs_pkg::NUM_CQS[15:0], berth_regs_pkg::NUM_QPS[15:0]};
+      berth_regs_pkg::HOST_CAPS1: value = {berth_regs_pkg::XLT_ROWS[15:0], berth_regs_pkg::NUM_UARS[15:0]};
+      berth_regs_pkg::HOST_CAPS2:
+      value = {berth_regs_pkg::FIRST_QPN[7:0], berth_regs_pkg::XLT_WAYS[7:0], berth_regs_pkg::NUM_ASIDS[15:0]};
+      berth_regs_pkg::HOST_CAPS3: value = {16'd0, berth_regs_pkg::NUM_KEYS[15:0]};
       berth_regs_pkg::HOST_STATUS: value = fw_status;
       berth_regs_pkg::HOST_FW_CODE: value = fw_code;
       berth_regs_pkg::HOST_CLOCK_HZ: value = berth_regs_pkg::CLOCK_HZ;

@@ -2,7 +2,7 @@
 // Translation table of pinned pages: look-ups for DMA, counted use of ranges, changes by the driver.
 //
 // 512 rows of 16 entries (4 on a small card). A page stands in one of the first half of one row or in one of the second
-// half of another (berth_abi `xlt_place`), so a look-up is one read, and one can begin each cycle. The row and the rest
+// half of another (berth_abi `Xlt::place`), so a look-up is one read, and one can begin each cycle. The row and the rest
 // of a page's number determine its lowest nine bits, so entries do not hold them, and a page that the driver installs
 // in a wrong row is never found.
 //
@@ -65,7 +65,7 @@ module berth_xlt (
 
   initial if (IW > 13 || RW != 9) $fatal(1, "berth_xlt: the hash is that of 512 rows, of at most 16");
 
-  // As berth_abi's xlt_place: two rows that share as few pages as can be, each without
+  // As berth_abi's Xlt::place: two rows that share as few pages as can be, each without
   // collisions among 512 neighbours.
   // verilator lint_off UNUSEDSIGNAL
   function automatic logic [8:0] row_of(input logic second, input logic [7:0] asid, input logic [51:0] vpn);

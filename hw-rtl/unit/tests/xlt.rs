@@ -2,7 +2,7 @@
 //! The translation table with all its users at once (docs/internals/host-interface.md, invariant 4).
 #![cfg(feature = "fastpath")]
 
-use berth_abi::card::{XLT_WAYS, xlt_free, xlt_place};
+use berth_abi::card::{XLT_WAYS, Xlt};
 use berth_abi::cpu::{XLT_HIT, XLT_MISS, XLT_READY};
 use berth_abi::message::{Entry, PageNeed, PageRelease, Typed, code};
 use berth_abi::ring::{EV_PAGE_EVICTED, EV_PAGE_NEED, EV_PAGE_RELEASE, EVICT_PAGES, evicted_pages};
@@ -288,7 +288,7 @@ impl Table {
     }
 
     fn install(&mut self, asid: u32, vpn: u64, write: bool) -> Option<u32> {
-        let index = xlt_free(asid, vpn, |place| !self.places.contains_key(&place))?;
+        let index = Xlt::HERE.free(asid, vpn, |place| !self.places.contains_key(&place))?;
         self.places.insert(index, (asid, vpn));
         self.changes.push_back([INSTALL, index.into(), vpn, asid.into(), write.into(), page_of(asid, vpn), 0]);
         Some(index)
@@ -311,15 +311,18 @@ fn page_of(asid: u32, vpn: u64) -> u64 {
 fn neighbours_fill_the_whole_table_and_strangers_most_of_it() {
     let mut places = BTreeMap::new();
     for vpn in 0x7_f123_0000..0x7_f123_0000 + 8192 {
-        let index = xlt_free(5, vpn, |p| !places.contains_key(&p)).expect("a place");
+        let index = Xlt::HERE.free(5, vpn, |p| !places.contains_key(&p)).expect("a place");
         assert!(places.insert(index, vpn).is_none());
     }
     let mut rng = Rng(seed(7));
     let (mut places, mut count) = (BTreeMap::new(), 0);
     loop {
         let (asid, vpn) = (rng.between(1, 63) as u32, rng.below(1 << 45));
-        assert!((0..XLT_WAYS).all(|n| xlt_place(asid, vpn, n) < 8192 && xlt_place(asid, vpn, n) % XLT_WAYS == n));
-        let Some(index) = xlt_free(asid, vpn, |p| !places.contains_key(&p)) else { break };
+        assert!(
+            (0..XLT_WAYS)
+                .all(|n| Xlt::HERE.place(asid, vpn, n) < 8192 && Xlt::HERE.place(asid, vpn, n) % XLT_WAYS == n)
+        );
+        let Some(index) = Xlt::HERE.free(asid, vpn, |p| !places.contains_key(&p)) else { break };
         places.insert(index, vpn);
         count += 1;
     }
@@ -336,7 +339,7 @@ fn a_page_is_found_by_all_bits_of_its_number_and_address_space_and_in_every_plac
         for _ in 0..60 {
             let (asid, vpn) = (rng.between(1, 255) as u32, rng.below(1 << 48));
             let free = |at: u32| at % XLT_WAYS == n && !t.places.contains_key(&at);
-            let Some(index) = xlt_free(asid, vpn, free) else { continue };
+            let Some(index) = Xlt::HERE.free(asid, vpn, free) else { continue };
             let write = rng.chance(0.5);
             t.places.insert(index, (asid, vpn));
             t.changes.push_back([INSTALL, index.into(), vpn, asid.into(), write.into(), page_of(asid, vpn), 0]);
@@ -363,7 +366,7 @@ fn a_page_is_found_by_all_bits_of_its_number_and_address_space_and_in_every_plac
     assert_eq!(t.pages, wanted);
     // An installed page in a row that is not its own is never found.
     let (asid, vpn) = (3, 0x123_4567);
-    let at = xlt_free(asid, vpn, |at| !t.places.contains_key(&at)).expect("a place") ^ XLT_WAYS;
+    let at = Xlt::HERE.free(asid, vpn, |at| !t.places.contains_key(&at)).expect("a place") ^ XLT_WAYS;
     t.changes.push_back([INSTALL, at.into(), vpn, asid.into(), 1, 1, 0]);
     t.settle();
     t.pages = Default::default();

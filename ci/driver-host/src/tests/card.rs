@@ -123,7 +123,11 @@ fn a_query_says_what_the_card_is() {
         (query.abi, query.fw_version, query.fw_status, query.fw_code, query.elf_id),
         (ABI_VERSION, 0x2_0304, FW_RUNNING, 9, [5, 6, 7])
     );
-    assert_eq!((query.max_qps, query.max_cqs, query.max_qps_per_process), (NUM_QPS, NUM_CQS, 64));
+    assert_eq!(
+        (query.max_qps, query.max_cqs, query.max_qps_per_process),
+        (NUM_QPS, NUM_CQS, NUM_QPS),
+        "no process has more than the card"
+    );
     assert_eq!((query.ipv4, query.mtu, query.guid), (0x0a01_0203, 2048, 0x1122_3344_5566_7788));
     assert_eq!((query.mac, query.clock_hz, query.cycles), ([1, 2, 3, 4, 5, 6, 0, 0], CLOCK_HZ, 0x7_0000_0001));
     assert_eq!((query.card_budget, query.process_budget, query.linger_ms), (bytes(70), bytes(60), 33));
@@ -192,4 +196,36 @@ fn whether_receives_wait_is_looked_at_every_10_ms_while_they_do() {
     assert_eq!(rig.world.now() - start, 40 * MS);
     rig.hardware().deaf = false;
     rig.end();
+}
+
+#[test]
+fn qp_19_a_card_says_what_it_has_room_for_and_one_that_cannot_be_is_refused() {
+    // 1,008 QPs from 16 on, 256 CQs; 64 pages, 512 rows of 16; 64 address spaces; 4,096 keys.
+    const LARGE: [u32; 4] = [256 << 16 | 1008, 512 << 16 | 64, 16 << 24 | 16 << 16 | 64, 4096];
+    let large = Sizes { first_qpn: 16, qps: 1008, cqs: 256, asids: 64, keys: 4096, table: Xlt { rows: 512, ways: 16 } };
+    assert_eq!((Sizes::from_registers(LARGE), large.table.entries()), (Some(large), 8192));
+    // A process has its own doorbell page.
+    assert_eq!(Sizes::from_registers([LARGE[0], 512 << 16 | 8, LARGE[2], LARGE[3]]).map(|sizes| sizes.asids), Some(8));
+    let wrong = [
+        (0, 0),
+        (0, 256 << 16),
+        (0, 1008),
+        (0, 1 << 16 | 0xffff),
+        (1, 256 << 16 | 64),
+        (1, 512 << 16 | 1),
+        (2, 2 << 24 | 16 << 16 | 64),
+        (2, 16 << 24 | 17 << 16 | 64),
+        (2, 16 << 24 | 18 << 16 | 64),
+        (2, 16 << 24 | 64),
+        (3, 0),
+        (3, 4095),
+    ];
+    for (at, word) in wrong {
+        let mut registers = LARGE;
+        registers[at] = word;
+        assert_eq!(Sizes::from_registers(registers), None, "HOST_CAPS{at} {word:#x}");
+    }
+    for all in [0, u32::MAX] {
+        assert_eq!(Sizes::from_registers([all; 4]), None);
+    }
 }

@@ -57,7 +57,7 @@ impl Crowd {
         let context = self.contexts[at].1.clone();
         let (qps, cqs, requests) = calmly(|| {
             let tables = self.rig.registry.tables.lock();
-            (tables.qps, tables.cq_owners, tables.requests.to_vec())
+            (tables.qps.to_vec(), tables.cq_owners.to_vec(), tables.requests.to_vec())
         });
         let cqns = [0; 2].map(|_| self.place(&cqs, context.asid));
         let qpn = qpn(self.place(&qps, context.asid));

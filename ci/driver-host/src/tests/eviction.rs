@@ -14,7 +14,7 @@ const QP: u32 = FIRST_QPN;
 
 /// Pages that have the same places in the table as [`BASE`], that one first.
 fn rivals(n: usize) -> Vec<u64> {
-    let rows = |vpn: u64| (xlt_place(1, vpn, 0), xlt_place(1, vpn, XLT_WAYS - 1));
+    let rows = |vpn: u64| (Xlt::HERE.place(1, vpn, 0), Xlt::HERE.place(1, vpn, XLT_WAYS - 1));
     let mut found = vec![BASE];
     for high in 1..1 << 18 {
         let (a, b) = (high & 511, high >> 9);
@@ -214,13 +214,13 @@ fn decision_14_very_many_pages_go_together_and_those_between_stay() {
 #[test]
 fn places_of_the_table_are_taken_given_back_and_kept_until_evictions_are_answered() {
     let mut rig = Rig::new(Setup::default());
-    let mut xlt = Table::new().unwrap();
-    let places: Vec<u32> = (0..XLT_WAYS).map(|n| xlt_place(1, 5, n)).collect();
+    let mut xlt = Table::new(Xlt::HERE).unwrap();
+    let places: Vec<u32> = (0..XLT_WAYS).map(|n| Xlt::HERE.place(1, 5, n)).collect();
     let same = rivals(5);
     let index = xlt.take(1, 5).unwrap();
     assert!(places.contains(&index));
     assert_eq!((xlt.used(), xlt.rivals(1, 5).iter().filter(|r| **r == (1, 5)).count()), (1, 1));
-    assert_eq!(xlt.rivals(1, 5).iter().filter(|r| **r == (0, 0)).count(), XLT_WAYS as usize - 1);
+    assert_eq!(xlt.rivals(1, 5).iter().filter(|r| **r == (0, 0)).count(), MAX_WAYS - 1);
     // Nothing was asked.
     assert_eq!(
         (xlt.evict_answered(index), xlt.evict_answered(1 << 20), xlt.evict_answered(XLT_ENTRIES)),

@@ -279,7 +279,8 @@ pub(super) struct Rig {
 /// A card whose firmware does not run yet.
 fn card(gate: &Arc<Gate>, instance: usize, setup: Setup) -> Arc<Registry> {
     let queue = || Arc::new(OwnedQueue::default());
-    let config = CardConfig { instance, queue: queue(), loss_window_ms: 60_000, doorbells: DOORBELLS };
+    let config =
+        CardConfig { instance, queue: queue(), loss_window_ms: 60_000, doorbells: DOORBELLS, sizes: Sizes::HERE };
     let pages = PageConfig {
         faults: queue(),
         linger_ms: setup.linger_ms,

@@ -44,7 +44,7 @@ table! {
     NUM_KEYS = 4096, 256;
     /// Rows of the translation table. Entry `index` is entry `index % XLT_WAYS` of row `index / XLT_WAYS`.
     XLT_ROWS = 512;
-    /// Entries of a row. A page has one of the first half of one row, or one of the second half of another.
+    /// Entries of a row, at most `MAX_WAYS`. A page has one of the first half of one row, or one of the second half of another.
     XLT_WAYS = 16, 4;
     /// Credits that one QP's FIFO holds, in each direction.
     CREDITS_PER_QP = 128;
@@ -89,25 +89,65 @@ table! {
     }
 }
 
-/// Place `n` (below `XLT_WAYS`) of those that page `vpn` of address space `asid` can have in the translation table.
-///
-/// The first half lies in one row, the second half in another; the RTL reads both at once. Pages that share the one
-/// seldom share the other, and 512 neighbours share neither.
-pub const fn xlt_place(asid: u32, vpn: u64, n: u32) -> u32 {
-    const MASK: u32 = XLT_ROWS - 1;
-    let (v, a, b, c) = (
-        vpn as u32 & MASK,
-        (vpn >> 9) as u32 & MASK,
-        (vpn >> 18) as u32 & MASK,
-        (vpn >> 27) as u32 & MASK,
-    );
-    // Odd factors and steps spread several processes that use the same addresses.
-    let row = if n < XLT_WAYS / 2 {
-        (v ^ a ^ b ^ c) * 0x1c7 + asid * 0x9d
-    } else {
-        (v ^ turned(a, 1) ^ turned(b, 2) ^ turned(c, 4)) * 0xb5 + asid * 0x14b
+/// The form of a card's translation table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Xlt {
+    /// Rows, `XLT_ROWS` on every card.
+    pub rows: u32,
+    /// Entries of a row: an even number, at most `MAX_WAYS`.
+    pub ways: u32,
+}
+
+/// Most entries of a row of a translation table.
+pub const MAX_WAYS: usize = 16;
+
+impl Xlt {
+    /// That of the card that these constants are of.
+    pub const HERE: Self = Self {
+        rows: XLT_ROWS,
+        ways: XLT_WAYS,
     };
-    (row & MASK) * XLT_WAYS + n
+
+    /// Entries.
+    pub const fn entries(&self) -> u32 {
+        self.rows * self.ways
+    }
+
+    /// Place `n` (below `ways`) of those that page `vpn` of address space `asid` can have.
+    ///
+    /// The first half lies in one row, the second half in another; the RTL reads both at once. Pages that share the one
+    /// seldom share the other, and 512 neighbours share neither.
+    pub const fn place(&self, asid: u32, vpn: u64, n: u32) -> u32 {
+        const MASK: u32 = XLT_ROWS - 1;
+        let (v, a, b, c) = (
+            vpn as u32 & MASK,
+            (vpn >> 9) as u32 & MASK,
+            (vpn >> 18) as u32 & MASK,
+            (vpn >> 27) as u32 & MASK,
+        );
+        // Odd factors and steps spread several processes that use the same addresses.
+        let row = if n < self.ways / 2 {
+            (v ^ a ^ b ^ c) * 0x1c7 + asid * 0x9d
+        } else {
+            (v ^ turned(a, 1) ^ turned(b, 2) ^ turned(c, 4)) * 0xb5 + asid * 0x14b
+        };
+        (row & MASK) * self.ways + n
+    }
+
+    /// A free place for a page: in the row of the two that has more of them, so that rows fill evenly.
+    pub fn free(&self, asid: u32, vpn: u64, is_free: impl Fn(u32) -> bool) -> Option<u32> {
+        let mut best = None;
+        for half in [0, self.ways / 2] {
+            let places = (half..half + self.ways / 2)
+                .map(|n| self.place(asid, vpn, n))
+                .filter(|&place| is_free(place));
+            let (count, first) = places.fold((0, 0), |(count, _), place| (count + 1, place));
+            if count > best.map_or(0, |(most, _)| most) {
+                best = Some((count, first));
+            }
+        }
+        best.map(|(_, place)| place)
+    }
 }
 
 /// 9 bits, turned to the left.
@@ -115,19 +155,65 @@ const fn turned(x: u32, by: u32) -> u32 {
     (x << by | x >> (9 - by)) & (XLT_ROWS - 1)
 }
 
-/// A free place for a page: in the row of the two that has more of them, so that rows fill evenly.
-pub fn xlt_free(asid: u32, vpn: u64, is_free: impl Fn(u32) -> bool) -> Option<u32> {
-    let mut best = None;
-    for half in [0, XLT_WAYS / 2] {
-        let places = (half..half + XLT_WAYS / 2)
-            .map(|n| xlt_place(asid, vpn, n))
-            .filter(|&place| is_free(place));
-        let (count, first) = places.fold((0, 0), |(count, _), place| (count + 1, place));
-        if count > best.map_or(0, |(most, _)| most) {
-            best = Some((count, first));
-        }
+/// What a card has room for. A driver serves cards of all sizes, so it asks the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// First QPN of a process.
+    pub first_qpn: u32,
+    /// Data QPs: QPNs are `first_qpn` to `first_qpn + qps - 1`.
+    pub qps: u32,
+    /// Completion queues.
+    pub cqs: u32,
+    /// Address spaces, 0 (which is invalid) included; each has a doorbell page.
+    pub asids: u32,
+    /// Keys.
+    pub keys: u32,
+    /// Its translation table.
+    pub table: Xlt,
+}
+
+impl Sizes {
+    /// Those of the card that these constants are of.
+    pub const HERE: Self = Self {
+        first_qpn: FIRST_QPN,
+        qps: NUM_QPS,
+        cqs: NUM_CQS,
+        asids: if NUM_ASIDS < NUM_UARS {
+            NUM_ASIDS
+        } else {
+            NUM_UARS
+        },
+        keys: NUM_KEYS,
+        table: Xlt::HERE,
+    };
+
+    /// From `HOST_CAPS0` to `HOST_CAPS3`; `None` when no card can be like that.
+    pub fn from_registers([qps, pages, spaces, keys]: [u32; 4]) -> Option<Self> {
+        let low = |word: u32| word & 0xffff;
+        let sizes = Self {
+            first_qpn: spaces >> 24,
+            qps: low(qps),
+            cqs: qps >> 16,
+            asids: low(spaces).min(low(pages)),
+            keys: low(keys),
+            table: Xlt {
+                rows: pages >> 16,
+                ways: spaces >> 16 & 0xff,
+            },
+        };
+        let ways = sizes.table.ways as usize;
+        let good = sizes.first_qpn > CONTROL_QPN
+            && sizes.qps != 0
+            && sizes.first_qpn + sizes.qps <= 0x1_0000
+            && sizes.cqs != 0
+            && (2..=256).contains(&sizes.asids)
+            && sizes.keys.is_power_of_two()
+            && sizes.table.rows == XLT_ROWS
+            && ways != 0
+            && ways % 2 == 0
+            && ways <= MAX_WAYS;
+        good.then_some(sizes)
     }
-    best.map(|(_, place)| place)
 }
 
 /// Header of a firmware image, `FW_HEADER_BYTES` long. The payload follows and is

@@ -11,9 +11,9 @@ table! {
     HOST_ID = 0x000;
     /// ro: `ABI_VERSION`.
     HOST_ABI = 0x004;
-    /// ro: QP rows in bits 15:0, CQs in bits 31:16.
+    /// ro: data QPs in bits 15:0, CQs in bits 31:16. See `card::Sizes` for this and the three others.
     HOST_CAPS0 = 0x008;
-    /// ro: doorbell pages in bits 15:0, translation entries in bits 31:16.
+    /// ro: doorbell pages in bits 15:0, rows of the translation table in bits 31:16.
     HOST_CAPS1 = 0x00c;
     /// wo: bit 0 resets the card (everything but BAR0's reset-surviving identity); done when `HOST_STATUS` reads `FW_RESET`.
     HOST_CTRL = 0x010;
@@ -27,6 +27,10 @@ table! {
     HOST_CYCLES_LO = 0x020;
     /// ro: card cycles, high half as latched.
     HOST_CYCLES_HI = 0x024;
+    /// ro: address spaces in bits 15:0, entries of a row of the translation table in bits 23:16, first data QPN in bits 31:24.
+    HOST_CAPS2 = 0x028;
+    /// ro: keys in bits 15:0.
+    HOST_CAPS3 = 0x02c;
     /// wo: next word of the firmware image, header first; words arrive in order.
     HOST_FW_DATA = 0x040;
     /// wo: any value: the image is complete; the card checks it and starts the core, or refuses with a code.
