@@ -168,23 +168,23 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         if cqn >= NUM_CQS || uar >= NUM_UARS || !(1..=15).contains(&log2_entries) || base & 31 != 0 {
             return CMD_INVALID;
         }
-        if self.sh.cqs & 1 << cqn != 0 {
+        if self.sh.cqs.has(cqn as usize) {
             return CMD_BUSY;
         }
-        self.sh.cqs |= 1 << cqn;
+        self.sh.cqs.add(cqn as usize);
         hw.cq_config(cqn, base, CqAttr { valid: 1, page: uar, log2: log2_entries });
         CMD_OK
     }
 
     fn cq_destroy<H: Hw>(&mut self, cqn: u32, hw: &mut H) -> u32 {
-        if cqn >= NUM_CQS || self.sh.cqs & 1 << cqn == 0 {
+        if cqn >= NUM_CQS || !self.sh.cqs.has(cqn as usize) {
             return CMD_NOT_FOUND;
         }
         let uses = |qp: &Qp| qp.state != FREE && (qp.send_cqn as u32 == cqn || qp.recv_cqn as u32 == cqn);
         if self.qps.iter().any(uses) {
             return CMD_BUSY;
         }
-        self.sh.cqs &= !(1 << cqn);
+        self.sh.cqs.remove(cqn as usize);
         hw.cq_config(cqn, 0, CqAttr::default());
         CMD_OK
     }
@@ -195,7 +195,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         let Some(i) = Self::index(qpn) else {
             return CMD_INVALID;
         };
-        let cq = |cqn: u16| (cqn as u32) < NUM_CQS && self.sh.cqs & 1 << cqn != 0;
+        let cq = |cqn: u16| (cqn as u32) < NUM_CQS && self.sh.cqs.has(cqn as usize);
         if asid == 0
             || uar as u32 >= NUM_UARS
             || !(MIN_SQ_DEPTH.ilog2()..=8).contains(&(log2_sq as u32))
@@ -222,7 +222,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         }
         // A free QP is all zero already: it is large, so it is cleared once, when it becomes free.
         qp.state = CREATED;
-        qp.idx = i as u8;
+        qp.idx = i as u16;
         (qp.asid, qp.uar) = (asid, uar);
         (qp.sq_mask, qp.rq_mask) = ((1 << log2_sq) - 1, (1 << log2_rq) - 1);
         (qp.send_cqn, qp.recv_cqn) = (send_cqn, recv_cqn);
@@ -255,7 +255,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         qp.cookie = cookie;
         qp.close(REASON_LOCAL_CLOSE, sh, hw);
         qp.events = 0;
-        sh.close_work |= qp.bit();
+        sh.close_work.add(qp.at());
         CMD_OK
     }
 
@@ -324,7 +324,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         if let Some(peer) = self.peers.get_mut(i) {
             peer.want_address(anew);
         }
-        self.sh.peer_work |= 1 << i;
+        self.sh.peer_work.add(i);
         let Some((qp, sh)) = self.qp(qpn) else {
             return CMD_NOT_FOUND;
         };

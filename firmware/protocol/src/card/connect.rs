@@ -122,7 +122,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         if let Some(peer) = self.peers.get_mut(i)
             && request.say(|words| peer.answer(words))
         {
-            self.sh.peer_work |= 1 << i;
+            self.sh.peer_work.add(i);
         } else {
             self.keep_request(Request { peer: i as u8 + 1, ..request });
         }
@@ -267,7 +267,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         if stranger {
             self.peer_begins(i, from, packet.psn, us, hw);
         }
-        self.sh.peer_work |= 1 << i;
+        self.sh.peer_work.add(i);
         if !self.peers[i].expect(packet.psn) {
             return;
         }
@@ -339,7 +339,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         let i = i % PEERS;
         let peer = i as u8 + 1;
         self.peers[i].heard = now;
-        self.sh.peer_work |= 1 << i;
+        self.sh.peer_work.add(i);
         let loses =
             |qp: &Qp| qp.peer == peer && (qp.state == CONNECTED || (qp.state == CONNECTING && qp.peer_qpn != 0));
         match self.peers[i].challenged(now, psn, name) {
@@ -547,7 +547,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         let Some(peer) = self.peers.get_mut(p).filter(|peer| peer.ip != 0) else {
             qp.todo = 0;
             if qp.state >= ERROR {
-                self.sh.close_work |= qp.bit();
+                self.sh.close_work.add(qp.at());
             }
             return true;
         };
@@ -606,7 +606,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                 // The host need not wait for the peer's window: the last record waits among the requests.
                 let end = End { qpn: to, epoch, psn: qp.epoch, ..End::NONE };
                 qp.todo = 0;
-                self.sh.close_work |= qp.bit();
+                self.sh.close_work.add(qp.at());
                 let peer = p as u8 + 1;
                 self.keep_request(Request { state: REQUEST_STALE, peer, service: own, end, ..Request::FREE });
                 return true;
@@ -614,11 +614,11 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             if !said {
                 return false;
             }
-            self.sh.peer_work |= 1 << p;
+            self.sh.peer_work.add(p);
             qp.todo &= !todo;
         }
         if qp.state >= ERROR {
-            self.sh.close_work |= qp.bit();
+            self.sh.close_work.add(qp.at());
         }
         true
     }
@@ -663,7 +663,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             };
             if request.say(|words| peer.append(words)) {
                 request.over();
-                self.sh.peer_work |= 1 << p;
+                self.sh.peer_work.add(p);
             }
             self.sh.request_work |= request.state != REQUEST_FREE;
         }

@@ -48,7 +48,7 @@ impl Qp {
         self.state = state;
         self.reason = reason as u8;
         (self.sq.deadline, self.fast.waits_until) = (0, 0);
-        sh.close_work |= self.bit();
+        sh.close_work.add(self.at());
     }
 
     /// The peer breaks the protocol of credit lists.

@@ -46,13 +46,13 @@ pub(crate) struct Revocation {
 }
 
 /// Everything that firmware knows. All-zero when new, so that it lies in `.bss`.
-/// `QPS`: data QPs (at most 64; QPNs from `FIRST_QPN`), `PEERS`: end nodes it talks to at a time (at most 64), `KEYS`: keys
+/// `QPS`: data QPs (at most `NUM_QPS`; QPNs from `FIRST_QPN`), `PEERS`: end nodes it talks to at a time (at most `NUM_PEERS`), `KEYS`: keys
 /// that peers can be given.
 ///
 /// Each call is bounded as a whole, whatever came before: [`Card::POLL_STEPS`] and the like.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Card<
-    const QPS: usize = 64,
+    const QPS: usize = { berth_abi::card::NUM_QPS as usize },
     const PEERS: usize = { berth_abi::card::NUM_PEERS as usize },
     const KEYS: usize = { berth_abi::card::NUM_KEYS as usize },
 > {
@@ -68,7 +68,7 @@ pub struct Card<
 impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// A card without name, QPs or peers.
     pub const fn new() -> Self {
-        assert!(QPS <= 64 && PEERS <= 64);
+        assert!(QPS <= berth_abi::card::NUM_QPS as usize && PEERS <= berth_abi::card::NUM_PEERS as usize);
         Self {
             qps: [const { Qp::FREE }; QPS],
             peers: [const { Peer::FREE }; PEERS],
@@ -87,7 +87,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
 
     /// Whether [`Card::poll`] has something to tell the host, which further frames need not delay.
     pub fn has_news(&self) -> bool {
-        self.sh.event_work != 0 || self.sh.request_work
+        !self.sh.event_work.is_empty() || self.sh.request_work
     }
 
     /// Position of a QPN.

@@ -4,6 +4,7 @@
 use super::Card;
 use super::hw::{Hw, Log};
 use super::qp::{CONNECTED, CONNECTING, ERROR, Qp, TODO_REQ};
+use super::shared::Qps;
 use crate::wire::headers::Template;
 use berth_abi::counters::F_PEERS_LOST;
 use berth_abi::status::{REASON_PEER_LOST, REASON_UNREACHABLE, WC_RETRY_EXCEEDED};
@@ -83,7 +84,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
 
     /// The MAC address of peer `i` is new: headers to it change.
     pub(crate) fn address_changed<H: Hw>(&mut self, i: usize, hw: &mut H) {
-        self.sh.peer_work |= 1 << i;
+        self.sh.peer_work.add(i);
         for q in 0..QPS {
             self.sh.step();
             if self.qps[q].peer as usize == i + 1 {
@@ -97,7 +98,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     /// Probes peer `peer` (index + 1) on its data connections, as far as there are slots.
     pub(super) fn probe<H: Hw>(&mut self, peer: u8, hw: &mut H) {
         let of_peer = self.qps.iter().filter(|qp| qp.peer == peer && qp.state == CONNECTED && !qp.foreign);
-        let mut probes = of_peer.fold(0, |bits, qp| bits | qp.bit());
+        let mut probes: Qps = of_peer.map(Qp::at).collect();
         let mut turn = self.sh.probe_last;
         while let Some(i) = turn.take(&mut probes)
             && let Some(qp) = self.qps.get_mut(i)
@@ -150,7 +151,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             qp.peer = 0;
             // A request that waits to tell the peer need not wait any more.
             if qp.state >= ERROR {
-                self.sh.close_work |= qp.bit();
+                self.sh.close_work.add(qp.at());
             }
         }
         for request in &mut self.requests {

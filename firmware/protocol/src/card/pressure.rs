@@ -6,6 +6,7 @@ use super::Card;
 use super::hw::Hw;
 use super::limits::{FAST_SQUEEZE_TIME, SQUEEZES};
 use super::qp::{CONNECTED, Qp};
+use super::shared::Qps;
 use berth_abi::rows::{HALF_RECEIVES, recv, send};
 
 /// Changes when QP `i`'s receives get ahead.
@@ -20,20 +21,20 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     /// the QP whose receive does not fit, see [`Self::squeeze`], or 0.
     pub(super) fn pressure<H: Hw>(&mut self, now: u64, asid: u8, hw: &mut H) -> u32 {
         let (starved, waiting) = self.starved(asid, hw);
-        let turn = self.sh.pressure.squeeze.look(waiting, |i| progress(&self.qps, i, hw));
+        let turn = self.sh.pressure.squeeze.look(&waiting, |i| progress(&self.qps, i, hw));
         if !starved {
             return 0;
         }
         let recalled = self.recall(hw);
-        turn.map_or(0, |turn| self.squeeze(now, waiting, turn, !recalled, hw))
+        turn.map_or(0, |turn| self.squeeze(now, &waiting, turn, !recalled, hw))
     }
 
     /// Whether a connection of address space `asid` (0: of any) that RTL has waits for memory and holds none that would
     /// come back; and which of them wait for a receive's memory. One that waits for the rest of a batch announces what
     /// it has instead.
     #[inline(never)]
-    fn starved<H: Hw>(&mut self, asid: u8, hw: &mut H) -> (bool, u64) {
-        let (mut starved, mut waiting) = (false, 0u64);
+    fn starved<H: Hw>(&mut self, asid: u8, hw: &mut H) -> (bool, Qps) {
+        let (mut starved, mut waiting) = (false, Qps::EMPTY);
         for qp in &self.qps {
             self.sh.step();
             if qp.fast.on && qp.state == CONNECTED && (asid == 0 || qp.asid == asid) {
@@ -44,7 +45,9 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                         qp.fast_receive(recv::COMMAND, recv::CMD_SQUEEZE, hw);
                     }
                 } else {
-                    waiting |= if receives != 0 && !rests { qp.bit() } else { 0 };
+                    if receives != 0 && !rests {
+                        waiting.add(qp.at());
+                    }
                     starved |= qp.sends_held(hw).starved != 0 || receives != 0;
                 }
             }
@@ -75,13 +78,13 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     /// one when this has not helped several times although no other QP (as far as firmware knows: `alone`) has memory,
     /// because its receive then does not fit the budget (PC-3); else 0.
     #[inline(never)]
-    fn squeeze<H: Hw>(&mut self, now: u64, waiting: u64, turn: usize, alone: bool, hw: &mut H) -> u32 {
+    fn squeeze<H: Hw>(&mut self, now: u64, waiting: &Qps, turn: usize, alone: bool, hw: &mut H) -> u32 {
         for qp in &mut self.qps {
             self.sh.step();
-            if !qp.fast.on || waiting & qp.bit() == 0 || qp.rq.recall.asked().is_some() {
+            if !qp.fast.on || !waiting.has(qp.at()) || qp.rq.recall.asked().is_some() {
                 continue;
             }
-            if qp.idx as usize == turn {
+            if qp.at() == turn {
                 qp.fast_receive(recv::COMMAND, recv::CMD_SQUEEZE, hw);
             } else {
                 // With an empty range: receives that are no credits yet release their memory and ask for it anew.
@@ -102,15 +105,15 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     /// none has.
     #[inline(never)]
     fn recall<H: Hw>(&mut self, hw: &mut H) -> bool {
-        let mut could = 0;
+        let mut could = Qps::EMPTY;
         for qp in &self.qps {
             self.sh.step();
             let asks = qp.fast.on && qp.state == CONNECTED && !qp.foreign && qp.rq.recall.asked().is_none();
             if asks && qp.fast_unused(hw) != 0 {
-                could |= qp.bit();
+                could.add(qp.at());
             }
         }
-        match self.sh.pressure.recalled.pass(could).and_then(|i| self.qps.get_mut(i)) {
+        match self.sh.pressure.recalled.pass(&could).and_then(|i| self.qps.get_mut(i)) {
             Some(qp) => qp.fast_recall(&mut self.sh, hw),
             None => return false,
         }

@@ -144,7 +144,7 @@ pub struct Qp {
     /// `REASON_*` in error or closed.
     pub reason: u8,
     /// Position in the card.
-    pub idx: u8,
+    pub idx: u16,
     /// Address space.
     pub asid: u8,
     /// Doorbell page.
@@ -286,21 +286,21 @@ impl Qp {
         qpn(self.idx)
     }
 
-    /// Its bit in the work bitmaps.
-    pub fn bit(&self) -> u64 {
-        1 << (self.idx & 63)
+    /// Its position among the QPs.
+    pub fn at(&self) -> usize {
+        self.idx as usize
     }
 
     /// Says something to the peer as soon as there is room.
     pub fn tell(&mut self, todo: u16, sh: &mut Shared) {
         self.todo |= todo;
-        sh.ctl_work |= self.bit();
+        sh.ctl_work.add(self.at());
     }
 
     /// Says something to the host as soon as there is room.
     pub fn notify(&mut self, event: u8, sh: &mut Shared) {
         self.events |= event;
-        sh.event_work |= self.bit();
+        sh.event_work.add(self.at());
     }
 
     /// The connection is there: credits may flow.
@@ -313,6 +313,6 @@ impl Qp {
 }
 
 /// QPN of the QP at position `idx`.
-pub const fn qpn(idx: u8) -> u32 {
+pub const fn qpn(idx: u16) -> u32 {
     FIRST_QPN + idx as u32
 }

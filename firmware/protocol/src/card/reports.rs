@@ -39,7 +39,7 @@ impl Qp {
     pub fn fast_timer<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
         self.sq.deadline = 0;
         if self.state != CONNECTED {
-            sh.close_work |= self.bit();
+            sh.close_work.add(self.at());
             return;
         }
         match self.fast.due {

@@ -52,9 +52,9 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                         if peer.acknowledge(now, packet.psn, packet.ext >> 24, hw) {
                             peer.heard = now;
                         }
-                        self.sh.peer_work |= 1 << i;
-                        self.sh.ctl_work |= self.sh.ctl_blocked;
-                        self.sh.ctl_blocked = 0;
+                        self.sh.peer_work.add(i);
+                        let sh = &mut self.sh;
+                        sh.ctl_work.take_in(&mut sh.ctl_blocked);
                     } else {
                         hw.count(F_NOT_FOR_US, 1);
                     }

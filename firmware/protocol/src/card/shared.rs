@@ -5,13 +5,19 @@ use super::hw::{Hw, TX_NO_ICRC};
 use super::limits::ANSWERS;
 use crate::base::bound::Bound;
 use crate::base::keyed::{Key, siphash};
+use crate::base::set::Set;
 use crate::base::turn::Turn;
 use crate::memory::squeeze::Squeeze;
 use crate::wire::headers::{Mac, arp};
-use berth_abi::card::TX_SLOTS;
+use berth_abi::card::{NUM_CQS, NUM_PEERS, NUM_QPS, TX_SLOTS};
 use berth_abi::counters::F_TX_STARVED;
 use berth_abi::message::CmdDone;
 use berth_abi::wide;
+
+/// Positions of QPs, of peers, and CQNs.
+pub type Qps = Set<{ (NUM_QPS as usize).div_ceil(64) }>;
+type Peers = Set<{ (NUM_PEERS as usize).div_ceil(64) }>;
+type Cqs = Set<{ (NUM_CQS as usize).div_ceil(64) }>;
 
 /// State that is not one QP's. All-zero when new.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,17 +35,17 @@ pub struct Shared {
     /// Two that have been drawn ahead; 0: none.
     spare: [u32; 2],
     /// QPs with control records to send.
-    pub ctl_work: u64,
+    pub ctl_work: Qps,
     /// QPs whose records found no room in their peer's window.
-    pub ctl_blocked: u64,
+    pub ctl_blocked: Qps,
     /// Peers that found no transmit slot.
-    pub peer_blocked: u64,
+    pub peer_blocked: Peers,
     /// QPs with events for the host.
-    pub event_work: u64,
+    pub event_work: Qps,
     /// QPs to be wound up.
-    pub close_work: u64,
+    pub close_work: Qps,
     /// Peers with control traffic.
-    pub peer_work: u64,
+    pub peer_work: Peers,
     /// Whether requests have work.
     pub request_work: bool,
     /// Another host has our address: it has been said since the name was set.
@@ -55,7 +61,7 @@ pub struct Shared {
     pub pressure: Pressure,
     armed: u64,
     /// CQs that are configured.
-    pub cqs: u64,
+    pub cqs: Cqs,
     answers: [[u32; 16]; ANSWERS],
     answers_len: u8,
     /// Step bound of the card's call that is under way.
@@ -72,12 +78,12 @@ impl Shared {
             key: [0; 2],
             drawn: 0,
             spare: [0; 2],
-            ctl_work: 0,
-            ctl_blocked: 0,
-            peer_blocked: 0,
-            event_work: 0,
-            close_work: 0,
-            peer_work: 0,
+            ctl_work: Set::EMPTY,
+            ctl_blocked: Set::EMPTY,
+            peer_blocked: Set::EMPTY,
+            event_work: Set::EMPTY,
+            close_work: Set::EMPTY,
+            peer_work: Set::EMPTY,
             request_work: false,
             conflict: false,
             request_serial: 0,
@@ -86,7 +92,7 @@ impl Shared {
             probe_last: Turn::NEW,
             pressure: Pressure::new(),
             armed: 0,
-            cqs: 0,
+            cqs: Set::EMPTY,
             answers: [[0; 16]; ANSWERS],
             answers_len: 0,
             bound: Bound::new(0),
@@ -167,16 +173,14 @@ impl Shared {
         let bit = 1u32.checked_shl(slot).unwrap_or(0);
         if self.tx_busy & bit != 0 {
             self.tx_busy &= !bit;
-            self.peer_work |= self.peer_blocked;
-            self.peer_blocked = 0;
+            self.peer_work.take_in(&mut self.peer_blocked);
         }
     }
 
     /// QP `i` is gone: no work is left of it.
     pub fn forget_qp(&mut self, i: usize) {
-        let keep = !(1u64 << (i & 63));
-        for map in [&mut self.ctl_work, &mut self.ctl_blocked, &mut self.event_work, &mut self.close_work] {
-            *map &= keep;
+        for of_qps in [&mut self.ctl_work, &mut self.ctl_blocked, &mut self.event_work, &mut self.close_work] {
+            of_qps.remove(i);
         }
     }
 

@@ -44,7 +44,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                 Due::Probe => self.probe(peer, hw),
                 Due::Lost => self.peer_lost(i, hw),
             }
-            self.sh.peer_work |= 1 << i;
+            self.sh.peer_work.add(i);
         }
         self.request_timer(now, hw);
         let mut next = u64::MAX;
@@ -83,7 +83,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         if let Some(i) = self.sh.last[1].take(&mut self.sh.ctl_work)
             && !self.ctl_step(i)
         {
-            self.sh.ctl_blocked |= 1 << i;
+            self.sh.ctl_blocked.add(i);
         }
         // What somebody waits for comes first: messages, then events, then acknowledgements.
         let peer = self.sh.last[0].take(&mut self.sh.peer_work);
@@ -95,23 +95,23 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             self.close_step(now, i, hw);
         }
         let mut told = true;
-        if self.sh.event_work != 0 {
+        if !self.sh.event_work.is_empty() {
             told = self.event_step(hw);
         }
         self.request_step(hw);
         if let Some((peer, i)) = peer.and_then(|i| self.peers.get_mut(i).zip(Some(i)))
             && (starved || peer.acknowledge_step(&mut self.sh, hw))
         {
-            self.sh.peer_blocked |= 1 << i;
+            self.sh.peer_blocked.add(i);
         }
         if !answered || !told || self.sh.request_work {
             // The host's event ring is full, and no event tells when it has room again.
             self.sh.arm(now + EVENT_RETRY, hw);
         }
         let sh = &mut self.sh;
-        let engines = sh.peer_work | sh.ctl_work | sh.close_work;
+        let engines = !(sh.peer_work.is_empty() && sh.ctl_work.is_empty() && sh.close_work.is_empty());
         // QPs that wait for a slot or for the event ring do not count as work, or the loop would spin.
-        let more = engines != 0 || drops || (answered && told && sh.event_work != 0);
+        let more = engines || drops || (answered && told && !sh.event_work.is_empty());
         if !more {
             sh.draw_ahead();
         }
@@ -169,13 +169,13 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             let cookie = qp.cookie;
             // Nothing of the QP is in flight any more: back to all-zero.
             *qp = Qp::FREE;
-            qp.idx = i as u8;
+            qp.idx = i as u16;
             self.sh.forget_qp(i);
             self.sh.answer(cookie, CMD_OK, &[], hw);
             return true;
         }
         if qp.events != 0 {
-            self.sh.event_work |= 1 << i;
+            self.sh.event_work.add(i);
         }
         true
     }
