@@ -24,6 +24,8 @@ if grep -nE "[0-9A-Z)]'\(\{[^}]* [-+*] " $sources; then
 fi
 verilator --lint-only -Wall --quiet --top-module berth_core -GFW_RAM=0 vendor.vlt rtl/small/berth_regs_pkg.sv $sources "$core"
 echo "lint: clean, the small card"
+verilator --lint-only -Wall --quiet --top-module berth_core vendor.vlt rtl/large/berth_regs_pkg.sv $sources "$core"
+echo "lint: clean, the large card"
 for width in "${@:-64}"; do
     verilator --lint-only -Wall --quiet --top-module berth_core "-GDATA_W=$width" vendor.vlt rtl/berth_regs_pkg.sv $sources "$core"
     echo "lint: clean at DATA_W=$width"

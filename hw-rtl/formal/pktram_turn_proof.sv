@@ -14,7 +14,7 @@ module pktram_turn_proof (
     input logic [2:0] ibus_cti, dbus_cti,
     input logic [3:0] dbus_sel,
     input logic [31:0] dbus_dat_w, dbg_addr, dbg_wdata, fwl_wdata, xi_rdata, xd_rdata, h_rdata, fc_rdata,
-    input logic [17:2] fwl_addr,
+    input logic [19:2] fwl_addr,
     input logic [11:2] stat_addr,
     input berth_card_pkg::desc_t desc,
     input berth_card_pkg::sent_t sent,

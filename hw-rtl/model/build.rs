@@ -50,7 +50,11 @@ fn build() -> Result<(), String> {
     env::set_current_dir("..").map_err(|e| format!("hw-rtl: {e}"))?;
     let feature = |name: &str| env::var_os(format!("CARGO_FEATURE_{name}")).is_some();
     let small = feature("SMALL");
-    let registers = if small { "rtl/small/berth_regs_pkg.sv" } else { "rtl/berth_regs_pkg.sv" };
+    let registers = match (small, feature("LARGE")) {
+        (true, _) => "rtl/small/berth_regs_pkg.sv",
+        (_, true) => "rtl/large/berth_regs_pkg.sv",
+        _ => "rtl/berth_regs_pkg.sv",
+    };
     let mut sources = vec![PathBuf::from(registers)];
     sources.extend(output(Command::new("sh").arg("sources.sh"))?.lines().map(PathBuf::from));
     sources.push(core);

@@ -68,12 +68,12 @@ module berth_small (
     // firmware's RAM if it is outside, instructions and data; words. A request stands until its answer (a clock with
     // ack; rdata comes with it), or until a reset ends it
     output logic                xi_req,
-    output logic [17:2]         xi_addr,
+    output logic [19:2]         xi_addr,
     input  logic                xi_ack,
     input  logic [31:0]         xi_rdata,
     output logic                xd_req,
     output logic                xd_we,
-    output logic [17:2]         xd_addr,
+    output logic [19:2]         xd_addr,
     output logic [31:0]         xd_wdata,
     output logic [3:0]          xd_strb,
     input  logic                xd_ack,

@@ -80,7 +80,7 @@ pub const ALL: [Environment; 6] = [
         append: "",
         cpus: 1,
         script: r#"
-for bad in max_process_qps=0 max_process_cqs=65 max_process_contexts=4294967295 card_budget=1 process_budget=4294967295 loss_window_ms=0; do
+for bad in max_process_qps=0 max_process_cqs=65536 max_process_contexts=4294967295 card_budget=1 process_budget=4294967295 loss_window_ms=0; do
     ! load $bad || fail "$bad is taken"
     says "parameter $bad is out of range"
 done

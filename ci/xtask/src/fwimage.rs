@@ -71,14 +71,16 @@ pub struct Ram {
     pub state: u64,
     /// Stack.
     pub stack: u64,
+    /// What there is.
+    pub most: u64,
 }
 
 impl Ram {
     /// Of the ELF file at `elf`.
     ///
     /// # Errors
-    /// When the file cannot be read, does not state its stack, or takes more than `FW_RAM_BYTES`.
-    pub fn of(elf: &Path) -> Result<Self> {
+    /// When the file cannot be read, does not state its stack, or takes more than the card's RAM has.
+    pub fn of(elf: &Path, ram: u32) -> Result<Self> {
         let data = std::fs::read(elf).with_context(|| format!("cannot read {}", elf.display()))?;
         let file = object::File::parse(data.as_slice()).context("not an object file")?;
         let symbol = |name: &str| {
@@ -86,15 +88,16 @@ impl Ram {
             found.map(|s| s.address()).with_context(|| format!("{} has no symbol {name}", elf.display()))
         };
         let state = file.sections().filter(|s| s.kind() == SectionKind::UninitializedData).map(|s| s.size()).sum();
-        let ram = Self { image: symbol("_image_end")?, state, stack: symbol("_stack_top")? - symbol("_stack_guard")? };
+        let stack = symbol("_stack_top")? - symbol("_stack_guard")?;
+        let ram = Self { image: symbol("_image_end")?, state, stack, most: ram.into() };
         ram.check()?;
         Ok(ram)
     }
 
     fn check(&self) -> Result<()> {
         let all = self.image + self.state + self.stack;
-        if all > FW_RAM_BYTES.into() {
-            bail!("{self}: {} too many", all - u64::from(FW_RAM_BYTES));
+        if all > self.most {
+            bail!("{self}: {} too many", all - self.most);
         }
         Ok(())
     }
@@ -103,7 +106,7 @@ impl Ram {
 impl std::fmt::Display for Ram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kib = |bytes: u64| bytes as f64 / 1024.0;
-        let Self { image, state, stack } = *self;
+        let Self { image, state, stack, most } = *self;
         write!(
             f,
             "RAM: {:.1} KiB of code and constants, {:.1} of state, {:.1} of stack: {:.1} of {:.0}",
@@ -111,7 +114,7 @@ impl std::fmt::Display for Ram {
             kib(state),
             kib(stack),
             kib(image + state + stack),
-            kib(FW_RAM_BYTES.into())
+            kib(most)
         )
     }
 }
@@ -136,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_program_larger_than_the_ram_is_refused_with_the_figures() {
-        let fits = Ram { image: 0x1_0000, state: 0x2_8000, stack: 0x8000 };
+        let fits = Ram { image: 0x1_0000, state: 0x2_8000, stack: 0x8000, most: FW_RAM_BYTES.into() };
         assert!(fits.check().is_ok());
         let refused = Ram { state: 0x2_8001, ..fits }.check().unwrap_err().to_string();
         assert_eq!(

@@ -218,6 +218,7 @@ pub fn files() -> Vec<(&'static str, String)> {
     vec![
         ("hw-rtl/rtl/berth_regs_pkg.sv", package(&[])),
         ("hw-rtl/rtl/small/berth_regs_pkg.sv", package(card::SMALL_CARD)),
+        ("hw-rtl/rtl/large/berth_regs_pkg.sv", package(card::LARGE_CARD)),
         ("hw-rtl/rtl/berth_row_pkg.sv", crate::gen_rows::package()),
         ("docs/reference/registers.md", registers()),
         ("docs/reference/messages.md", messages()),

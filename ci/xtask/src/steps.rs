@@ -10,6 +10,8 @@ use std::thread;
 use anyhow::{Context as _, Result, bail};
 
 use crate::context::{Context, check_machine, key, list_lines};
+use berth_abi::card::{FW_RAM_BYTES, LARGE_CARD};
+
 use crate::fwimage;
 use crate::kernel::{Flavour, Host, Kernel};
 use crate::needs::{self, Need};
@@ -99,6 +101,18 @@ impl Builder {
     /// # Errors
     /// When a part does not build.
     pub fn parts(&self, flavour: Flavour) -> Result<Parts> {
+        self.parts_of(flavour, false)
+    }
+
+    /// The same with large cards (feature `large` of berth-abi).
+    ///
+    /// # Errors
+    /// As [`Builder::parts`].
+    pub fn large_parts(&self, flavour: Flavour) -> Result<Parts> {
+        self.parts_of(flavour, true)
+    }
+
+    fn parts_of(&self, flavour: Flavour, large: bool) -> Result<Parts> {
         // Side by side, because one mostly waits and the other computes.
         thread::scope(|scope| {
             let kernel = scope.spawn(|| {
@@ -106,9 +120,12 @@ impl Builder {
                 let driver = self.driver(&kernel)?;
                 Ok::<_, anyhow::Error>((kernel, driver))
             });
+            let card = || match large {
+                false => Ok::<_, anyhow::Error>((self.firmware()?, self.simulator(false)?)),
+                true => Ok((self.large_firmware()?, self.large_simulator()?)),
+            };
             let rest =
-                || Ok::<_, anyhow::Error>((self.firmware()?, self.simulator(false)?, self.guest_programs(flavour)?));
-            let rest = rest();
+                card().and_then(|(firmware, simulator)| Ok((firmware, simulator, self.guest_programs(flavour)?)));
             let (kernel, driver) = kernel.join().unwrap_or_else(|panic| resume_unwind(panic))?;
             let (firmware, simulator, programs) = rest?;
             Ok(Parts {
@@ -218,10 +235,20 @@ impl Builder {
         self.firmware_for("firmware-small", &["--features", "small"])
     }
 
+    /// The same for a large card (feature `large`).
+    ///
+    /// # Errors
+    /// As [`Builder::firmware`].
+    pub fn large_firmware(&self) -> Result<Firmware> {
+        self.firmware_for("firmware-large", &["--features", "large"])
+    }
+
     fn firmware_for(&self, name: &str, arguments: &[&str]) -> Result<Firmware> {
         let _lock = self.context.lock("firmware")?;
         let elf = self.for_soft_core("berth-firmware", name, name, arguments)?;
-        progress::line(&format!("  {name}: {}", fwimage::Ram::of(&elf)?));
+        let large = LARGE_CARD.iter().find(|size| size.0 == "FW_RAM_BYTES" && name.ends_with("large"));
+        let ram = large.map_or(FW_RAM_BYTES, |size| size.1 as u32);
+        progress::line(&format!("  {name}: {}", fwimage::Ram::of(&elf, ram)?));
         let image = self.pack(&elf, name)?;
         Ok(Firmware { image, elf })
     }
@@ -279,7 +306,20 @@ impl Builder {
         if trace {
             arguments.extend(["--features", "trace"]);
         }
-        let mut command = self.cargo(&self.context.repo, target, &arguments)?;
+        self.simulator_of(target, title, name, &arguments)
+    }
+
+    /// Builds one with a large card.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn large_simulator(&self) -> Result<PathBuf> {
+        let arguments = ["build", "--release", "--package", "berth-sim", "--features", "large"];
+        self.simulator_of("target-large", "simulator with a large card", "simulator-large", &arguments)
+    }
+
+    fn simulator_of(&self, target: &str, title: &str, name: &str, arguments: &[&str]) -> Result<PathBuf> {
+        let mut command = self.cargo(&self.context.repo, target, arguments)?;
         self.cargo_step(title, Some("3 min at first"), name, &mut command)?;
         Ok(self.context.built.join(target).join("release/berth-sim"))
     }

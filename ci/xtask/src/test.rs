@@ -82,7 +82,7 @@ const NOT_LINKED: [(&str, &str); 10] = [
 /// Parts that run one after the other beside the rest: guests wait for each other and for their cards more than they
 /// compute, and would leave half of a small machine idle. Two pairs of guests at once are too many for it: with their
 /// simulators they are more threads than processors, and each waits for one that does not run.
-const BESIDE: [&str; 14] = [
+const BESIDE: [&str; 15] = [
     "bridge",
     "driver",
     "system",
@@ -93,6 +93,7 @@ const BESIDE: [&str; 14] = [
     "demo-keep",
     "system-iommu",
     "system-kcsan",
+    "system-large",
     "driver-tree",
     "demo-trace",
     "demo-seeds",
@@ -192,7 +193,7 @@ const NEEDS: [(&[&str], &[Need]); 5] = [
     (&["driver"], &[Need::Kernel(Flavour::Stock), Need::Kernel(Flavour::Test)]),
     (&["driver-tree"], &[Need::Kernel(Flavour::Test)]),
     (
-        &["system", "environments", "endurance", "system-iommu", "driver-mutants"],
+        &["system", "environments", "endurance", "system-iommu", "system-large", "driver-mutants"],
         &[Need::Kernel(Flavour::Test), Need::GuestParts],
     ),
     (&["system-kcsan"], &[Need::Kernel(Flavour::Kcsan), Need::GuestParts]),
@@ -330,6 +331,12 @@ const PARTS: &[Part] = &[
         about: "system tests of races with the kernel that looks for them",
         long: true,
         run: Tester::system_kcsan,
+    },
+    Part {
+        name: "system-large",
+        about: "system tests of queue pairs with large cards, which have a thousand",
+        long: true,
+        run: Tester::system_large,
     },
     Part {
         name: "mutants",
@@ -1005,6 +1012,15 @@ impl Tester {
         self.guest_tests(Flavour::Kcsan, "system tests with KCSAN", "10 min", some, |_| ())
     }
 
+    /// Large cards, of whose queue pairs one process may have all.
+    fn system_large(&self) -> Result<Counts> {
+        let some = if self.arguments.filter.is_none() { " --run qp_1" } else { "" };
+        let parts = self.builder.large_parts(Flavour::Test)?;
+        self.guest_tests_of(&parts, "system tests with large cards", "10 min", some, |options| {
+            options.module_args = "max_process_qps=65535".to_owned();
+        })
+    }
+
     /// The guests' tests with a kernel; `arguments` are for both programs.
     fn guest_tests(
         &self,
@@ -1014,7 +1030,18 @@ impl Tester {
         arguments: &str,
         set: impl FnOnce(&mut guest::Options),
     ) -> Result<Counts> {
-        let parts = self.builder.parts(flavour)?;
+        self.guest_tests_of(&self.builder.parts(flavour)?, title, estimate, arguments, set)
+    }
+
+    fn guest_tests_of(
+        &self,
+        parts: &Parts,
+        title: &str,
+        estimate: &str,
+        arguments: &str,
+        set: impl FnOnce(&mut guest::Options),
+    ) -> Result<Counts> {
+        let flavour = parts.kernel.flavour;
         let mut options = guest::Options::new(flavour);
         // Two virtual CPUs, so that the driver's races have somewhere to happen.
         options.cpus = 2;
@@ -1047,7 +1074,7 @@ impl Tester {
             run.script(role, &script)?;
         }
         let mut progress = Progress::start(title, Some(estimate));
-        let end = guest::run(&self.builder, &parts, &options, &run, &mut progress);
+        let end = guest::run(&self.builder, parts, &options, &run, &mut progress);
         progress.finish(end.as_ref().is_ok_and(|e| e.faults().is_empty()));
         let mut counts = Counts::default();
         for role in Role::ALL {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_abi::wqe::{self, Cqe};
-use berth_abi::{card, host, ioctl, status};
+use berth_abi::{host, ioctl, status};
 
 use crate::context::Inner;
 use crate::error::{Error, Reason, Result};

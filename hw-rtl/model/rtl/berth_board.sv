@@ -84,11 +84,12 @@ module berth_board #(
     output logic [31:0]         dbg_rdata
 );
     logic        xi_req, xi_ack, xd_req, xd_we, xd_ack;
-    logic [17:2] xi_addr, xd_addr;
+    logic [19:2] xi_addr, xd_addr;
     logic [31:0] xi_rdata, xd_wdata, xd_rdata;
     logic [3:0]  xd_strb;
     berth_core #(.DATA_W(DATA_W), .HOST_W(HOST_W), .FW_RAM(0)) core (.*);
 
+    localparam int unsigned AW = $clog2(berth_regs_pkg::FW_RAM_BYTES);
     logic [31:0] mem [0:berth_regs_pkg::FW_RAM_BYTES/4-1];
     logic [7:0]  chance_q;             // clocks that an access takes: 4 to 11
     logic [3:0]  i_wait_q, d_wait_q;   // 0: no access is under way
@@ -100,13 +101,13 @@ module berth_board #(
         d_wait_q <= !xd_req || xd_ack ? 4'd0 : d_wait_q == 4'd0 ? 4'd2 + {1'b0, chance_q[6:4]} : d_wait_q - 4'd1;
         if (xi_req && !xi_ack && i_wait_q == 4'd1) begin
             xi_ack   <= 1'b1;
-            xi_rdata <= mem[xi_addr];
+            xi_rdata <= mem[xi_addr[AW-1:2]];
         end
         if (xd_req && !xd_ack && d_wait_q == 4'd1) begin
             xd_ack   <= 1'b1;
-            xd_rdata <= mem[xd_addr];
+            xd_rdata <= mem[xd_addr[AW-1:2]];
             for (int i = 0; i < 4; i++)
-                if (xd_we && xd_strb[i]) mem[xd_addr][8*i +: 8] <= xd_wdata[8*i +: 8];
+                if (xd_we && xd_strb[i]) mem[xd_addr[AW-1:2]][8*i +: 8] <= xd_wdata[8*i +: 8];
         end
         if (rst) chance_q <= 8'd1;
     end

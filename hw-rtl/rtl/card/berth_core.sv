@@ -83,12 +83,12 @@ module berth_core #(
     // firmware's RAM if it is outside, instructions and data; words. A request stands until its answer (a clock with
     // ack; rdata comes with it), or until a reset ends it
     output logic                xi_req,
-    output logic [17:2]         xi_addr,
+    output logic [19:2]         xi_addr,
     input  logic                xi_ack,
     input  logic [31:0]         xi_rdata,
     output logic                xd_req,
     output logic                xd_we,
-    output logic [17:2]         xd_addr,
+    output logic [19:2]         xd_addr,
     output logic [31:0]         xd_wdata,
     output logic [3:0]          xd_strb,
     input  logic                xd_ack,
@@ -144,7 +144,7 @@ module berth_core #(
     logic [31:0] dbus_dat_w, dbus_dat_r;
     logic        core_rst_q;
     logic        fwl_we, fwl_room, fwl_busy;
-    logic [17:2] fwl_addr;
+    logic [19:2] fwl_addr;
     logic [31:0] fwl_wdata;
 
     always_ff @(posedge clk) core_rst_q <= card_rst || !core_run || fwl_busy;

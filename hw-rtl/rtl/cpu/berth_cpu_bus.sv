@@ -45,19 +45,19 @@ module berth_cpu_bus #(
 
     // loader, while the core is in reset
     input  logic                        fwl_we,
-    input  logic [17:2]                 fwl_addr,
+    input  logic [19:2]                 fwl_addr,
     input  logic [31:0]                 fwl_wdata,
     output logic                        fwl_room,  // four words more find room
     output logic                        fwl_busy,  // not all words are in the RAM yet
 
     // firmware RAM, if it is outside: a request stands until its answer, or until the reset that ends it
     output logic                        xi_req,
-    output logic [17:2]                 xi_addr,
+    output logic [19:2]                 xi_addr,
     input  logic                        xi_ack,
     input  logic [31:0]                 xi_rdata,  // with the answer
     output logic                        xd_req,
     output logic                        xd_we,
-    output logic [17:2]                 xd_addr,
+    output logic [19:2]                 xd_addr,
     output logic [31:0]                 xd_wdata,
     output logic [3:0]                  xd_strb,
     input  logic                        xd_ack,
@@ -236,11 +236,11 @@ module berth_cpu_bus #(
         end
         assign {fwl_room, fwl_busy} = 2'b10;
         assign {xi_req, xi_addr, xd_req, xd_we, xd_addr, xd_wdata, xd_strb} = '0;
-        wire unused = &{1'b0, xi_ack, xi_rdata, xd_ack, xd_rdata};
+        wire unused = &{1'b0, xi_ack, xi_rdata, xd_ack, xd_rdata, fwl_addr};
     end else begin : outside
         // Each word is a request of its own, in bursts too.
         assign xi_req     = ibus_stb && ibus_adr[31:AW] == '0;
-        assign xi_addr    = ibus_adr[AW-1:2];
+        assign xi_addr    = 18'(ibus_adr[AW-1:2]);
         assign ibus_ack   = ibus_stb && (xi_ack || ibus_adr[31:AW] != '0);
         assign ibus_err   = ibus_stb && ibus_adr[31:AW] != '0;
         assign ibus_dat_r = xi_rdata;
@@ -248,9 +248,9 @@ module berth_cpu_bus #(
         // The loader's words wait their turn; no other master asks before they are in the RAM.
         logic        unused_room;
         logic [2:0]  used_q;
-        logic [15:0] load_addr;
+        logic [19:2] load_addr;
         logic [31:0] load_word;
-        berth_lutfifo #(.WIDTH(48), .DEPTH(8)) loads (
+        berth_lutfifo #(.WIDTH(50), .DEPTH(8)) loads (
             .clk(clk), .rst(rst), .wr_valid(fwl_we), .wr_ready(unused_room), .wr_data({fwl_addr, fwl_wdata}),
             .rd_valid(fwl_busy), .rd_ready(xd_ack && state_q != RAM), .rd_data({load_addr, load_word})
         );
@@ -259,11 +259,11 @@ module berth_cpu_bus #(
             else used_q <= used_q + 3'(fwl_we) - 3'(fwl_busy && xd_ack && state_q != RAM);
         assign fwl_room = used_q < 3'd4;
 
-        logic [17:2] addr_q;
+        logic [19:2] addr_q;
         logic [3:0]  strb_q;
         always_ff @(posedge clk)
             if (go) begin
-                addr_q <= m_adr[AW-1:2];
+                addr_q <= 18'(m_adr[AW-1:2]);
                 strb_q <= m_sel;
             end
         assign xd_req     = state_q == RAM || fwl_busy;

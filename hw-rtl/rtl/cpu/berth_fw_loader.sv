@@ -13,7 +13,7 @@ module berth_fw_loader (
     input  logic [31:0] cpu_word,
     // RAM of the core.
     output logic        fwl_we,
-    output logic [17:2] fwl_addr,
+    output logic [19:2] fwl_addr,
     output logic [31:0] fwl_wdata,
     output logic        core_run,
     // BAR0: HOST_STATUS, HOST_FW_CODE.
@@ -52,7 +52,7 @@ module berth_fw_loader (
   always_ff @(posedge clk) begin
     // A word past the length that the header states is counted but goes nowhere.
     fwl_we    <= fw_data_we && !run_q && in_payload && length_ok && payload < {2'd0, length_q[31:2]};
-    fwl_addr  <= payload[15:0];
+    fwl_addr  <= payload[17:0];
     fwl_wdata <= bar_wdata;
     if (fw_data_we && !run_q) begin
       if (status_q != berth_regs_pkg::FW_LOADING) begin

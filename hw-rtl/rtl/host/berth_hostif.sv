@@ -62,7 +62,7 @@ module berth_hostif #(
     input  logic [DATA_W-1:0]              pr_rdata,
     // Firmware RAM, core.
     output logic                           fwl_we,
-    output logic [17:2]                    fwl_addr,
+    output logic [19:2]                    fwl_addr,
     output logic [31:0]                    fwl_wdata,
     output logic                           core_run,
     // Attached reads of transmit slots.

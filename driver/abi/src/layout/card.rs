@@ -3,7 +3,7 @@
 
 table! {
     /// Fixed sizes, as (name, value, text).
-    CARD_TABLE: u32, small SMALL_CARD {
+    CARD_TABLE: u32, small SMALL_CARD, large LARGE_CARD {
     /// PCI vendor id of the card (Xilinx, as many FPGA boards use).
     PCI_VENDOR = 0x10ee;
     /// PCI device id of the card.
@@ -21,11 +21,11 @@ table! {
     /// Number of doorbell pages (4 KiB each) in BAR2; page 0 belongs to the kernel.
     NUM_UARS = 64, 16;
     /// Rows of the QP tables in RTL; a row's index is the QPN.
-    NUM_QP_ROWS = 128, 8;
+    NUM_QP_ROWS = 128, 8, 1024;
     /// First QPN that a process may get; lower ones are reserved (0, 1 by InfiniBand, 2 for Berth's control connection).
     FIRST_QPN = 16, 4;
     /// Data QPs that one card serves; QPNs are FIRST_QPN .. FIRST_QPN + NUM_QPS - 1.
-    NUM_QPS = 64, 4;
+    NUM_QPS = 64, 4, 1008;
     /// QPN of the control connection between two cards.
     CONTROL_QPN = 2;
     /// Completion queues of one card; CQNs are 0 .. NUM_CQS - 1.
@@ -79,7 +79,7 @@ table! {
     /// Clock of the engines in Hz: card cycles per second.
     CLOCK_HZ = 250_000_000;
     /// Bytes of RAM that hold firmware, its data and its stack.
-    FW_RAM_BYTES = 0x4_0000;
+    FW_RAM_BYTES = 0x4_0000, 0x4_0000, 0x10_0000;
     /// RDMA READ requests that may be under way to a QP at most, a power of two.
     MAX_READS = 32;
     /// Magic of a firmware image: "BFW1".
@@ -210,7 +210,7 @@ impl Sizes {
             && sizes.keys.is_power_of_two()
             && sizes.table.rows == XLT_ROWS
             && ways != 0
-            && ways % 2 == 0
+            && ways & 1 == 0
             && ways <= MAX_WAYS;
         good.then_some(sizes)
     }

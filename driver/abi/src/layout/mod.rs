@@ -4,28 +4,36 @@
 
 /// Whether the constants are those of a small card (feature `small`), which fits a small FPGA: see docs/develop/measure.md.
 pub const SMALL: bool = cfg!(feature = "small");
+/// Whether they are those of a large card (feature `large`), with as many queue pairs as a server has use for.
+pub const LARGE: bool = cfg!(feature = "large");
+const _: () = assert!(!(SMALL && LARGE));
 
 /// Declares named constants and, beside them, a table of (name, value, text) from which
 /// the SystemVerilog package and the register documentation are generated.
 ///
-/// A constant with two values has the second one on a small card; `, small NAME` declares
-/// the table of the values there.
+/// A constant with two values has the second one on a small card, and the third one, if there is one, on a large card;
+/// `, small NAME, large NAME` declares the tables of the values there.
 macro_rules! table {
-    ($(#[$tmeta:meta])* $table:ident: $ty:ty $(, small $small:ident)? {
-        $($(#[doc = $doc:literal])+ $name:ident = $val:expr $(, $less:expr)?;)*
+    ($(#[$tmeta:meta])* $table:ident: $ty:ty $(, small $small:ident, large $large:ident)? {
+        $($(#[doc = $doc:literal])+ $name:ident = $val:expr $(, $less:expr $(, $more:expr)?)?;)*
     }) => {
-        $($(#[doc = $doc])+ pub const $name: $ty = table!(@here $val $(, $less)?);)*
+        $($(#[doc = $doc])+ pub const $name: $ty = table!(@here $val $(, $less $(, $more)?)?);)*
         $(#[$tmeta])*
         pub const $table: &[(&str, u64, &str)] =
             &[$((stringify!($name), $val as u64, concat!($($doc),+)),)*];
-        table!(@small $($small)?; $($name = ($val $(, $less)?),)*);
+        table!(@other $($small, $large)?; $($name = ($val $(, $less $(, $more)?)?),)*);
     };
     (@here $val:expr) => { $val };
     (@here $val:expr, $less:expr) => { if super::SMALL { $less } else { $val } };
-    (@small ; $($rest:tt)*) => {};
-    (@small $small:ident; $($name:ident = ($val:expr $(, $less:expr)?),)*) => {
+    (@here $val:expr, $less:expr, $more:expr) => {
+        if super::SMALL { $less } else if super::LARGE { $more } else { $val }
+    };
+    (@other ; $($rest:tt)*) => {};
+    (@other $small:ident, $large:ident; $($name:ident = ($val:expr $(, $less:expr $(, $more:expr)?)?),)*) => {
         /// The names that have another value on a small card, and that value.
         pub const $small: &[(&str, u64)] = &[$($((stringify!($name), $less as u64),)?)*];
+        /// The names that have another value on a large card, and that value.
+        pub const $large: &[(&str, u64)] = &[$($($((stringify!($name), $more as u64),)?)?)*];
     };
 }
 
