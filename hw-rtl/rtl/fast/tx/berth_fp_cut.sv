@@ -10,7 +10,8 @@
 // the operations that follow, and its first credits are used while the last ones come.
 //
 // Under selective repeat a WRITE is not cut before all WRITEs of its QP that it overlaps are complete, because what is sent
-// again of an older one might be placed last (`rc::Requester`). To see that, four elements before it are looked at in a clock.
+// again of an older one might be placed last (`rc::Requester`). To see that, four elements before it are looked at in a clock;
+// but none where each of them begins behind those before it, as it mostly is.
 //
 // An element with a fence is not begun before all READs and atomics before it are complete. A NOP is a piece without packet. So is a DELAY,
 // some time after all pieces before it have left; its turn comes by a look at one QP in each clock. So is a BIND (QP-4), when
@@ -282,11 +283,12 @@ module berth_fp_cut #(
     // ---- WRITEs before a WRITE ---------------------------------------------------------
     localparam int unsigned LANES = 4;
     logic [3:0]    hits;
-    logic          clear_q;              // all before it have been looked at
+    logic          clear_q;              // all before it that are not complete have been looked at
     logic [15:0]   scan_q, scan_left_q;  // element to look at next, and how many
     logic [LE-3:0] scan_at;              // row of them
     logic          scan_last;
-    assign clear     = !e_write || !selective || elem == complete || clear_q;
+    logic [LE:0]   e_run;                // elements before it that are clear of it
+    assign clear     = !e_write || !selective || scan_left_q <= 16'(e_run) || clear_q;
     assign scan_at   = state_q == SCAN ? scan_q[LE-1:2] + 1'b1 : complete[LE-1:2];
     assign scan_last = scan_left_q <= 16'(LANES) - 16'(scan_q[1:0]);
     for (genvar i = 0; i < LANES; i++) begin : g_lane
@@ -299,6 +301,29 @@ module berth_fp_cut #(
             .raddr({q_q, scan_at}), .rdata({write, from, upto}));
         assign ahead   = 16'(i) - 16'(scan_q[1:0]);
         assign hits[i] = write && !ahead[15] && ahead < scan_left_q && from < e_end && upto > e_va;
+    end
+
+    // How many elements before each are clear of it without a look: those of which each WRITE begins where the ones before it end,
+    // or behind that. It is stored in the clock after the element, and not read before.
+    logic          came_q, came_write_q, forward_q, follows;
+    logic [QW-1:0] came_of_q;
+    logic [LE-1:0] came_idx_q;
+    logic [63:0]   came_va_q, came_end_q;
+    logic [LE+64:0] run_read, run_q, run_new;   // {elements, where the last WRITE of them ends}
+    logic [LE:0]   run;
+    logic [63:0]   run_end;
+    assign {run, run_end} = forward_q ? run_q : run_read;
+    assign follows = !came_write_q || came_va_q >= run_end;
+    assign run_new = {!follows ? (LE+1)'(0) : run[LE] ? run : run + 1'b1, came_write_q ? came_end_q : run_end};
+    berth_fp_mem #(.WIDTH(LE+65), .DEPTH(QPS), .OWN(1'b1)) m_run (.clk(clk), .we(came_q), .waddr(came_of_q),
+        .wdata(run_new), .re(elem_we), .raddr(elem_q), .rdata(run_read));
+    berth_fp_mem #(.WIDTH(LE+1), .DEPTH(QPS << LE), .OWN(1'b1)) m_follows (.clk(clk), .we(came_q), .waddr({came_of_q, came_idx_q}),
+        .wdata(run_new[LE+64 -: LE+1]), .re(state_q == ROWS), .raddr({q_q, elem[LE-1:0]}), .rdata(e_run));
+    always_ff @(posedge clk) begin
+        came_q  <= elem_we && !rst;
+        run_q   <= run_new;
+        forward_q  <= came_q && came_of_q == elem_q;
+        {came_of_q, came_idx_q, came_write_q, came_va_q, came_end_q} <= {elem_q, elem_idx, element.write, element.va, element_end};
     end
 
     assign piece_we   = cut;
@@ -383,6 +408,8 @@ module berth_fp_cut #(
             end
             ROWS: begin
                 clear_q   <= 1'b0;
+                scan_q      <= complete;
+                scan_left_q <= elem - complete;
                 behind_q  <= answers && open_for != 16'd0 && !open_for[15];
                 late_q    <= fill && fill_q == q_q && put_q == next_out;
                 cut_fault_status <= answer;
@@ -403,8 +430,6 @@ module berth_fp_cut #(
             CUT: begin
                 ev_held     <= have && room && clear && !waits && !cut && !late_q;
                 state_q     <= have && room && !clear ? SCAN : IDLE;
-                scan_q      <= complete;
-                scan_left_q <= elem - complete;
             end
             default: begin  // SCAN
                 scan_q      <= {scan_q[15:2] + 14'd1, 2'd0};
