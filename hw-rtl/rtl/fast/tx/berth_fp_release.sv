@@ -6,6 +6,8 @@
 // withdrawn (`revoke`), blocks that lie in it go back too, and are asked for again behind that: while none of the QP's
 // packets is under way, held blocks are still to be sent. Both look at all 2^LB blocks and as many parts of lost
 // packets.
+//
+// The next packet's row is read while that of the one before it is stored, unless it is of the same QP.
 module berth_fp_release #(
     parameter int unsigned QPS = 64,
     parameter int unsigned LB  = 5,
@@ -92,14 +94,14 @@ module berth_fp_release #(
     logic            row_we;
     logic [31:0]     back, back_q;          // bytes given back
     berth_fp_mem #(.WIDTH(LB+33+RING), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q),
-        .wdata(op_q == INIT ? '0 : {freed_new_q, gone_q, back_q}), .re(op_q == IDLE), .raddr(q),
+        .wdata(op_q == INIT ? '0 : {freed_upto, gone_left, back_q}), .re(ready), .raddr(q),
         .rdata({freed, gone, back}));
     berth_row_pkg::send_queue_t cfg_queue;
     assign cfg_queue = cfg.data;
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
-        .wdata(cfg_queue.asid), .re(op_q == IDLE), .raddr(q), .rdata(asid));
+        .wdata(cfg_queue.asid), .re(ready), .raddr(q), .rdata(asid));
     berth_fp_mem #(.WIDTH(LB+1), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
-        .wdata(covered_data.blocks), .re(op_q == IDLE), .raddr(q), .rdata(blocks));
+        .wdata(covered_data.blocks), .re(ready), .raddr(q), .rdata(blocks));
     assign q = left_valid ? left_q : drain_valid ? drain_q : revoke_q;
 
     logic            b_read, count_we;
@@ -164,18 +166,25 @@ module berth_fp_release #(
     assign rel.len   = 31'(b.len);
     assign rel.tag   = '0;
 
-    logic            done, slide;
-    assign done        = op_q == STEP && parts_q == 4'd0;
+    // The oldest block and those behind it, as far as they are given back: one a clock.
+    logic            done, slide, slides_on, ready;
+    logic [LB:0]     freed_upto;
+    logic [RING-1:0] gone_left;
     assign slide       = gone_q[freed_new_q[LB-1:0]];
-    assign row_we      = (done && !slide && !again) || op_q == INIT;
+    assign slides_on   = slide && gone_q[freed_new_q[LB-1:0] + LB'(1)];
+    assign freed_upto  = freed_new_q + {{LB{1'b0}}, slide};
+    assign gone_left   = gone_q & ~(RING'(slide) << freed_new_q[LB-1:0]);
+    assign done        = op_q == STEP && parts_q == 4'd0 && !(slides_on && !again);
+    assign ready       = op_q == IDLE || (done && !again);
+    assign row_we      = (done && !again) || op_q == INIT;
     assign freed_we    = row_we;
     assign freed_q     = q_q;
-    assign freed_blocks = op_q == INIT ? '0 : freed_new_q;
+    assign freed_blocks = op_q == INIT ? '0 : freed_upto;
     assign freed_bytes  = op_q == INIT ? '0 : back_q;
-    assign left_ready  = op_q == IDLE && !init_valid;
-    assign drain_ready  = done && !slide && kind_q == DRAIN;
+    assign left_ready  = (op_q == IDLE || (ready && left_q != q_q)) && !init_valid;
+    assign drain_ready  = done && kind_q == DRAIN;
     assign revoke_ready = op_q == IDLE && !init_valid && !left_valid && !drain_valid;
-    assign revoke_done  = done && !slide && kind_q == REVOKE;
+    assign revoke_done  = done && kind_q == REVOKE;
     assign place_valid = op_q == PLACE;
     assign place_q     = q_q;
     assign place_idx   = blk_q[LB-1 -: LR];
@@ -186,19 +195,12 @@ module berth_fp_release #(
         case (op_q)
             IDLE: begin
                 q_q      <= q;
-                kind_q   <= LEFT;
                 second_q <= 1'b0;
                 at_q     <= '0;
-                blk_q   <= left.block;
-                first_q <= left.first;
-                rest_q  <= left.len;
-                parts_q <= left.parts;
                 if (init_valid) begin
                     q_q   <= init_q;
                     blk_q <= '0;
                     op_q  <= INIT;
-                end else if (left_valid) begin
-                    op_q <= ROWS;
                 end else if (drain_valid || revoke_valid) begin
                     kind_q  <= drain_valid ? DRAIN : REVOKE;
                     parts_q <= 4'd0;
@@ -231,11 +233,10 @@ module berth_fp_release #(
                 op_q          <= COUNT;
             end else if (again) begin
                 op_q <= PLACE;
-            end else if (slide) begin
-                gone_q[freed_new_q[LB-1:0]] <= 1'b0;
-                freed_new_q <= freed_new_q + (LB+1)'(1);
             end else begin
-                op_q <= IDLE;
+                gone_q      <= gone_left;
+                freed_new_q <= freed_upto;
+                if (done) op_q <= IDLE;
             end
             PLACE: if (place_ready) op_q <= IDLE;
             // One that is still asked for stays: a drain comes again.
@@ -277,6 +278,15 @@ module berth_fp_release #(
                 if (init_ack) op_q <= IDLE;
             end
         endcase
+        if (left_valid && left_ready) begin
+            q_q     <= left_q;
+            kind_q  <= LEFT;
+            blk_q   <= left.block;
+            first_q <= left.first;
+            rest_q  <= left.len;
+            parts_q <= left.parts;
+            op_q    <= ROWS;
+        end
         if (rst) op_q <= IDLE;
     end
 
