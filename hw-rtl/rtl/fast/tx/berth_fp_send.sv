@@ -5,6 +5,9 @@
 // Every packet is written to the log (decision 2: it is sent again from the log, identically), and the end of
 // every element to its record, so that the completion engine knows what has to be acknowledged.
 //
+// The next packet's rows are read in the clock in which one goes, unless it is of the same QP. One that goes waits in a register
+// when the next engine is busy.
+//
 // A QP that releases memory, or has ended, sends nothing (`still`); `wake` says that it may send again.
 //
 // New packets may go while a lost one waits for its memory, but not without selective repeat, nor those of a READ or a WRITE:
@@ -119,7 +122,9 @@ module berth_fp_send #(
     output logic [$clog2(QPS)-1:0]       sent_again_q,
     output berth_card_pkg::again_t       sent_again_data,
 
-    // a packet to be framed, and its parts
+    // a packet is made; it is to be framed, and its parts
+    output logic                         made_valid,
+    output logic [$clog2(QPS)-1:0]       made_q,
     output logic                         pkt_valid,
     input  logic                         pkt_ready,
     output logic [$clog2(QPS)-1:0]       pkt_q,
@@ -282,6 +287,7 @@ module berth_fp_send #(
                      : fix_q        ? {1'b1, walk_q[LB-1:0] + LB'(1)}
                      :                {1'b0, walk_q[LB-1:0] + LB'(1)};
 
+    berth_card_pkg::packet_t made;
     logic          fits_small, place_ok, wants, commit, told;  // told: the acknowledging engine is told of it
     // Headers up to the BTH, extended ones of a WRITE with immediate, placement header, padding.
     localparam int unsigned HEADERS = 54 + 20 + 4 + 3;
@@ -289,28 +295,41 @@ module berth_fp_send #(
     assign told      = fix_q || (asks && !read_q);
     assign place_ok  = fits_small ? small_valid : big_valid;
     assign wants     = op_q == COMMIT && (!told || sent_again_ready);
-    assign commit    = wants && place_ok && pkt_ready;
+    assign commit    = wants && place_ok && !kept_q;
     assign small_pop = commit && fits_small;
     assign big_pop   = commit && !fits_small;
     assign small_wanted = wants && fits_small;
     assign big_wanted   = wants && !fits_small;
 
-    assign pkt_valid     = wants && place_ok;
-    assign pkt_q         = q_q;
-    assign pkt.read      = read_q;
-    assign pkt.tag       = fits_small ? small_tag : big_tag;
-    assign pkt.psn       = psn_q;
-    assign pkt.flags     = {ack_q, push_q, last_q, first_q};
-    assign pkt.imm       = posted - end_q_q;
-    assign pkt.placement = placement_q;
-    assign pkt.len       = len_q;
-    assign pkt.inlined    = inline_q;
-    assign pkt.over      = over_q;
-    assign pkt.elem      = 7'(elem_q[LE-1:0]);
-    assign pkt.place     = place_q;
-    assign pkt.parts     = read_q ? 4'd0 : parts_q;
-    assign pkt.block     = block_first_q;
-    assign pkt.first     = part_first_q;
+    assign made_valid    = commit;
+    assign made_q        = q_q;
+    assign made.read      = read_q;
+    assign made.tag       = fits_small ? small_tag : big_tag;
+    assign made.psn       = psn_q;
+    assign made.flags     = {ack_q, push_q, last_q, first_q};
+    assign made.imm       = posted - end_q_q;
+    assign made.placement = placement_q;
+    assign made.len       = len_q;
+    assign made.inlined   = inline_q;
+    assign made.over      = over_q;
+    assign made.elem      = 7'(elem_q[LE-1:0]);
+    assign made.place     = place_q;
+    assign made.parts     = read_q ? 4'd0 : parts_q;
+    assign made.block     = block_first_q;
+    assign made.first     = part_first_q;
+
+    // A packet that is not taken at once is kept.
+    logic          kept_q;
+    logic [QW-1:0] kept_of_q;
+    berth_card_pkg::packet_t kept_packet_q;
+    assign pkt_valid = kept_q || commit;
+    assign pkt_q     = kept_q ? kept_of_q : q_q;
+    assign pkt       = kept_q ? kept_packet_q : made;
+    always_ff @(posedge clk) begin
+        kept_q <= pkt_valid && !pkt_ready;
+        if (commit) {kept_of_q, kept_packet_q} <= {q_q, made};
+        if (rst) kept_q <= 1'b0;
+    end
 
     assign sent_again_valid = commit && told && !over_q;
     assign sent_again_q     = q_q;
@@ -386,8 +405,8 @@ module berth_fp_send #(
     // An initialised QP's row is read first, for its PSN.
     logic init_read_q;
     assign init_ack = op_q == IDLE && init_valid && init_read_q;
-    assign work_pop = op_q == IDLE && !init_any && parts_room;
-    assign read     = op_q == IDLE;
+    assign work_pop = (op_q == IDLE || (commit && !init_valid && work_q != q_q)) && !init_any && parts_room;
+    assign read     = op_q == IDLE || commit;
 
     always_ff @(posedge clk) begin
         send_fault_valid    <= fix_q ? failed && !gone : (failed || broken) && !stop;
@@ -404,16 +423,7 @@ module berth_fp_send #(
         end
         if (part_valid && part_ready) get_q <= get_q + 7'd1;
         case (op_q)
-            IDLE: begin
-                parts_q      <= 4'd0;
-                part_first_q <= 13'd0;
-                {fix_q, over_q} <= 2'b00;
-                if (init_valid) q_q <= init_q;
-                else if (work_pop && work_valid) begin
-                    q_q  <= work_q;
-                    op_q <= ROWS;
-                end
-            end
+            IDLE: if (init_valid) q_q <= init_q;
             ROWS: begin
                 walk_q        <= blk;
                 off_q         <= blk_off;
@@ -494,6 +504,15 @@ module berth_fp_send #(
                 op_q        <= IDLE;
             end
         endcase
+        if (op_q == IDLE || commit) begin
+            parts_q      <= 4'd0;
+            part_first_q <= 13'd0;
+            {fix_q, over_q} <= 2'b00;
+            if (work_pop && work_valid && !init_valid) begin
+                q_q  <= work_q;
+                op_q <= ROWS;
+            end
+        end
         if (rst) begin
             op_q        <= IDLE;
             put_q       <= 7'd0;

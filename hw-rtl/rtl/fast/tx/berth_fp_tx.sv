@@ -359,7 +359,8 @@ module berth_fp_tx #(
     logic [17:0]     at;
     berth_card_pkg::packet_t pkt;
     logic            pkt_valid, pkt_ready, part_valid, part_ready;
-    logic [QW-1:0]   pkt_q, open_q, left_q;
+    logic            made_valid;
+    logic [QW-1:0]   made_q, pkt_q, open_q, left_q;
     berth_card_pkg::part_t part_data;
     logic            open_valid, head_valid, head_ready, left_valid, left_ready;
     berth_card_pkg::left_t left;
@@ -444,7 +445,7 @@ module berth_fp_tx #(
         .want_we(want_we), .want_q(want_q), .want_data(want_data), .end_we(end_we), .end_q(end_q), .end_idx(end_idx),
         .end_data(end_data), .sent_we(sent_we), .sent_q(sent_q), .sent_data(sent_data),
         .sent_again_valid(sent_again_valid), .sent_again_ready(sent_again_ready), .sent_again_q(sent_again_q),
-        .sent_again_data(sent_again_data), .pkt_valid(pkt_valid), .pkt_ready(pkt_ready), .pkt_q(pkt_q), .pkt(pkt),
+        .sent_again_data(sent_again_data), .made_valid(made_valid), .made_q(made_q), .pkt_valid(pkt_valid), .pkt_ready(pkt_ready), .pkt_q(pkt_q), .pkt(pkt),
         .part_valid(part_valid), .part_ready(part_ready), .part_data(part_data), .send_fault_valid(send_fault_valid),
         .send_fault_q(send_fault_q), .send_fault_status(send_fault_status), .send_fault_memory(send_fault_memory),
         .send_fault_again(send_fault_again), .ev_packet(ev.packet), .ev_again(ev.again)
@@ -491,7 +492,7 @@ module berth_fp_tx #(
 
     berth_fp_tx_places #(.QPS(QPS), .LB(LB), .RAM_BASE(RAM_BASE)) tx_places (
         .clk(clk), .rst(rst), .init_valid(init_q[8]), .init_q(c_qp), .init_ack(init_done[8]),
-        .made_valid(pkt_valid && pkt_ready), .made_q(pkt_q), .ctl_valid(ctl_valid), .ctl_tag(ctl_tag),
+        .made_valid(made_valid), .made_q(made_q), .ctl_valid(ctl_valid), .ctl_tag(ctl_tag),
         .ctl_pop(ctl_pop), .big_valid(big_valid), .big_tag(big_tag), .big_pop(big_pop || take_big),
         .small_valid(small_valid), .small_tag(small_tag), .small_pop(small_pop || take_small), .rspd_valid(rspd_valid),
         .rspd(rspd), .at_tag(at_tag), .at(at), .open_valid(open_valid), .open(open),
