@@ -2,6 +2,8 @@
 // Elements whose last packet is acknowledged complete, in order: one CQE each. After `SEND_CMD_END` the
 // oldest element completes with its status and all others as flushed. One that is not signalled has no CQE if it succeeds.
 //
+// An element counts as complete when its CQE is taken. Until then one of another QP is looked at.
+//
 // Row: `SEND_QUEUE`.
 module berth_fp_send_complete #(
     parameter int unsigned QPS = 64,
@@ -60,7 +62,7 @@ module berth_fp_send_complete #(
     localparam logic [7:0]  OP_DELAY = berth_regs_pkg::OP_DELAY[7:0];
     localparam logic [7:0]  OP_BIND = berth_regs_pkg::OP_BIND[7:0];
 
-    typedef enum logic [1:0] {IDLE, ROWS, LOOK, GIVE} op_t;
+    typedef enum logic [1:0] {IDLE, ROWS, LOOK} op_t;
     op_t           op_q;
     logic [QW-1:0] q_q, q;
     logic          work_valid, work_pop, work_busy;
@@ -87,11 +89,11 @@ module berth_fp_send_complete #(
     end
     berth_fp_ready #(.QPS(QPS), .SETS(4)) work (.clk(clk), .rst(rst),
         .set({more, sent_we && sent_data.apart, acked_we, parsed_we && ended_q[parsed_q]}),
-        .set_q({q_q, sent_q, acked_q, parsed_q}),
+        .set_q({done_q, sent_q, acked_q, parsed_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     assign err_read = err_valid && !init_valid;
     assign q        = err_read ? err_q : work_q;
-    berth_fp_mem #(.WIDTH(16+LC+1+8), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
+    berth_fp_mem #(.WIDTH(16+LC+1+8), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(done_q), .wdata(row_new),
         .re(op_q == IDLE), .raddr(q), .rdata({head, ctxs, err}));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_parsed (.clk(clk), .we(parsed_we), .waddr(parsed_q),
         .wdata(parsed_elems), .re(op_q == IDLE), .raddr(q), .rdata(parsed));
@@ -117,27 +119,47 @@ module berth_fp_send_complete #(
     assign flush  = err != 8'd0 && head != parsed;
     assign done   = over || flush;
 
-    logic       given, silent;           // its completion, if it has one, is given; it has none
+    // ---- the one that is given -----------------------------------------------------------
+    logic       give_q, take, given;     // there is one; it is taken up; its CQE, if it has one, is taken
+    logic       silent_q, further_q;     // it has none; there is one more of its QP
+    logic [QW-1:0] give_of_q;
+    logic [16+LC+8:0] give_row_q;
+    berth_card_pkg::completion_t give_cqe_q;
     logic [7:0] opcode;
     assign opcode    = e_write ? OP_WRITE : e_atomic ? (e_adds ? OP_FETCH_ADD : OP_CMP_SWAP) : e_read ? OP_READ : e_delay ? OP_DELAY : e_bind ? OP_BIND : e_nothing ? OP_NOP : OP_SEND;
-    assign silent    = e_quiet && over && status == berth_regs_pkg::WC_OK[7:0];
-    assign fcq_valid = op_q == GIVE && !silent;
-    assign given     = op_q == GIVE && (silent || fcq_ready);
-    assign fcq.cqn   = cqn;
-    assign fcq.words = {16'd0, head + 16'd1, 32'd0, 16'd0, opcode, over ? status : err, 32'(q_q), e_len, e_id};
+    assign take      = op_q == LOOK && done && !give_q;
+    assign fcq_valid = give_q && !silent_q;
+    assign given     = give_q && (silent_q || fcq_ready);
+    assign fcq       = give_cqe_q;
+    always_ff @(posedge clk) begin
+        if (given) give_q <= 1'b0;
+        if (take) begin
+            give_q     <= 1'b1;
+            silent_q   <= e_quiet && over && status == berth_regs_pkg::WC_OK[7:0];
+            further_q  <= head + 16'd1 != elems;
+            give_of_q  <= q_q;
+            give_row_q <= {head + 16'd1, e_ctxs, over || err == 8'd0 ? err : berth_regs_pkg::WC_FLUSHED[7:0]};
+            give_cqe_q.cqn   <= cqn;
+            give_cqe_q.words <= {16'd0, head + 16'd1, 32'd0, 16'd0, opcode, over ? status : err, 32'(q_q), e_len, e_id};
+        end
+        if (rst) give_q <= 1'b0;
+    end
 
-    assign init_ack  = op_q == IDLE && init_valid && q_q == init_q;
-    assign err_ready = op_q == ROWS && fail_q;
-    assign work_pop  = op_q == IDLE && !init_any && !err_valid;
+    // What is stored of that one goes before what else changes a row.
+    logic       free;                    // no CQE of QP `q` is being given
+    assign free      = !(give_q && give_of_q == q);
+    assign init_ack  = op_q == IDLE && init_valid && q_q == init_q && !give_q;
+    assign err_ready = op_q == ROWS && fail_q && !given;
+    assign work_pop  = op_q == IDLE && !init_any && !err_valid && free;
+    assign row_we    = init_ack || err_ready || given;
     always_comb begin
-        row_we  = init_ack || err_ready || given;
-        row_new = {head + 16'd1, e_ctxs, over || err == 8'd0 ? err : berth_regs_pkg::WC_FLUSHED[7:0]};
+        row_new = give_row_q;
         if (err_ready) row_new = {head, ctxs, err_new_q};
         if (init_ack)  row_new = '0;
     end
-    assign more    = err_ready || (given && (head + 16'd1 != elems || ended_q[q_q]));
+    assign more    = err_ready || (given && (further_q || ended_q[give_of_q]));
     assign done_we = row_we;
-    assign done_q  = q_q;
+    assign done_q  = given ? give_of_q : q_q;
     assign {done_elems, done_ctxs} = row_new[16+LC+8:8];
 
     always_ff @(posedge clk) begin
@@ -146,14 +168,13 @@ module berth_fp_send_complete #(
                 fail_q    <= err_read;
                 err_new_q <= err_status;
                 if (init_valid) q_q <= init_q;
-                else if (err_valid || (work_pop && work_valid)) begin
+                else if (free && (err_valid || (work_pop && work_valid))) begin
                     q_q  <= q;
                     op_q <= ROWS;
                 end
             end
-            ROWS:    op_q <= fail_q || (head == elems && !flush) ? IDLE : LOOK;
-            LOOK:    op_q <= done ? GIVE : IDLE;
-            default: if (given) op_q <= IDLE;
+            ROWS:    if (!fail_q || err_ready) op_q <= fail_q || (head == elems && !flush) ? IDLE : LOOK;
+            default: if (!done || take) op_q <= IDLE;   // LOOK
         endcase
         if (rst) op_q <= IDLE;
     end
