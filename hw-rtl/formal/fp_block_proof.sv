@@ -60,7 +60,7 @@ module fp_block_proof #(
     } row_t;
     row_t s;                        // the QP's row, as it was stored last
     localparam RW = $bits(s);
-    localparam logic [2:0] ROWS = 3'd1, LOOK = 3'd2, ASK = 3'd3, PART = 3'd4;
+    localparam logic [2:0] ROWS = 3'd1, LOOK = 3'd2, PART = 3'd3;
     (* hierconn *) wire [2:0]      \dut.op_q ;
     (* hierconn *) wire [QW-1:0]   \dut.q_q ;
     (* hierconn *) wire [QW-1:0]   \dut.addr ;
@@ -86,15 +86,14 @@ module fp_block_proof #(
     (* hierconn *) wire [LB+QW:0]  \dut.m_due.raddr ;
     (* hierconn *) wire [15:0]     \dut.x_tag_q ;
     (* hierconn *) wire [1:0]      \dut.x_kind_q ;
-    (* hierconn *) wire \dut.row_we , \dut.read , \dut.put , \dut.fix_q , \dut.p_none , \dut.settle , \dut.retry_put ,
+    (* hierconn *) wire \dut.row_we , \dut.still_q , \dut.read , \dut.put , \dut.fix_q , \dut.p_none , \dut.settle , \dut.retry_put ,
         \dut.x_valid_q , \dut.x_take , \dut.x_done , \dut.x_due , \dut.m_due.content , \dut.m_due.we , \dut.m_due.wdata ;
 
     (* anyconst *) logic [QW-1:0] the_q;
     (* anyconst *) logic [LB:0]   the_block;
     wire here  = \dut.q_q == the_q;
     wire reads = \dut.read && \dut.addr == the_q;
-    wire busy  = here && (\dut.op_q == ROWS || \dut.op_q == LOOK || \dut.op_q == PART
-                         || (\dut.op_q == ASK && \dut.fix_q ));
+    wire busy  = here && (\dut.op_q == ROWS || \dut.op_q == LOOK || \dut.op_q == PART);
     wire looks = here && \dut.op_q == LOOK && !\dut.fix_q ;
     wire puts  = here && \dut.put ;
     wire puts_new = puts && !\dut.fix_q ;
@@ -130,7 +129,7 @@ module fp_block_proof #(
         end
         if (puts_new && s.left == '0) taken_q <= taken_q + \dut.p_len ;
         passed_q <= looks && \dut.row_we && !\dut.put && \dut.settle && !rst;
-        if (\dut.op_q == ROWS) still_q <= still[the_q];
+        still_q <= still[the_q];
         if (\dut.m_due.we && \dut.m_due.waddr == {the_q, the_block}) due_q <= \dut.m_due.wdata ;
         if (begins) {asked_q, taken_q} <= '0;
     end
@@ -170,7 +169,7 @@ module fp_block_proof #(
                           && (LB+1)'(freed_n_q - \dut.freed ) <= (LB+1)'(s.blocks - \dut.freed )
                           && (LB+1)'(s.blocks - \dut.freed ) <= (LB+1)'(32)));
         assert (!looks || passed_q || s.left != '0 || s.pieces != \dut.cut );
-        assert (!looks || !still_q);
+        assert (!looks || \dut.still_q == still_q);
         assert (\dut.op_q != PART || \dut.fix_q );
     end
     // The host was not asked.

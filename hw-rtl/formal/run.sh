@@ -326,7 +326,7 @@ mutant berth_fp_block.sv "s/x_kind_q == READY && x_asked && good/x_kind_q == REA
 mutant berth_fp_block.sv 's/if (!fixing && len > {11.d0, reach}).*//'
 mutant berth_fp_block.sv 's/, want - len, ctx_ends/, want, ctx_ends/'
 mutant berth_fp_block.sv 's/in_ctx < want ? in_ctx : want/want/'
-mutant berth_fp_block.sv 's/still\[q_q\] ? IDLE : //'
+mutant berth_fp_block.sv 's/ \&\& fits \&\& !still_q;/ \&\& fits;/'
 grant="../formal/queue_free.sv berth_fp_grant.sv"
 proof fp_grant_row fp_grant_row_proof silent=berth_fp_grant.sv cut=dut.r induction=1 frames=8 berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_grant_row_proof.sv $grant
 mutant berth_fp_grant.sv 's/same_q  *<= .*/same_q <= 0;/'

@@ -7,8 +7,8 @@
 // READ that goes again needs no memory of its own.
 //
 // Blocks of one QP are a ring of 2^LB in the order of the stream. Lost packets have 2^LR places of 8 parts each.
-// One block asked for is one operation of four cycles. Answers go into the state of the block at once; one that
-// the host has answered is acquired again.
+// One block asked for is one operation of three cycles; the question waits in a register until it is taken. Answers go into the
+// state of the block at once; one that the host has answered is acquired again.
 //
 // State of a block: {failed, held, why it failed}, else {0, 0, BLOCK_*}: asked for, given back, to be asked for again.
 // The release engine writes it when it gives memory back.
@@ -119,8 +119,9 @@ module berth_fp_block #(
     localparam logic [1:0]  READY = berth_regs_pkg::XLT_READY[1:0];
     localparam int unsigned RW = 1 + 32 + 8 + 32 + LC + 32 + LB + 1 + LR + 1;
 
-    typedef enum logic [2:0] {IDLE, ROWS, LOOK, ASK, PART, AGAIN} op_t;
+    typedef enum logic [2:0] {IDLE, ROWS, LOOK, PART, AGAIN} op_t;
     op_t           op_q;
+    logic          ask_q;                // a block waits to be asked for
     logic          fix_q;                // the operation is a lost packet
     logic [QW-1:0] q_q;
     logic          work_valid, work_pop, work_busy, again;
@@ -191,7 +192,8 @@ module berth_fp_block #(
     logic [QPS-1:0] started_q;
     logic          x_asked, due_clear;
     logic [LB:0]   clear_q;
-    assign xr_ready  = !x_valid_q && !due_clear;
+    // Both an answer and a new block are written into the states: a block that is looked at goes first, unless it must wait.
+    assign xr_ready  = !x_valid_q && !due_clear && !(op_q == LOOK && !ask_q);
     assign x_take    = xr_valid && xr_ready && xr.kind != HIT;
     assign x_done    = !(retry_put && !retry_room);
     assign x_asked   = x_due && started_q[x_tag_q[LB+1 +: QW]];
@@ -236,16 +238,16 @@ module berth_fp_block #(
     logic [26:0]   serve_q;              // in 2048ths of a unit; 0: none yet
     logic [15:0]   since;
     logic [26:0]   aged;
-    logic [31:0]   carried;              // a sixteenth less than what a unit of time carries
+    logic [31:0]   carried_q;            // a sixteenth less than what the wire carries in that time
     logic          timed;
     assign since   = now - since_q;
     assign aged    = &serve_q[26:20] ? serve_q : serve_q + 27'(serve_q[26:11]);
-    assign carried = 32'((36'(serve_q[26:11]) * 36'd15) << UNIT_W >> 4);
     assign timed   = timing_q && (settle || (x_valid_q && x_done)) && s_tag == timed_q;
     always_ff @(posedge clk) begin
         if (timed && (settle || x_kind_q != MISS)) timing_q <= 1'b0;
+        carried_q <= 32'((36'(serve_q[26:11]) * 36'd15) << UNIT_W >> 4);
         if (timed && retry_put) serve_q <= serve_q == '0 || {since, 11'd0} < aged ? {since, 11'd0} : aged;
-        if (op_q == ASK && acq_ready && !timing_q) begin
+        if (ask_q && acq_ready && !timing_q) begin
             timing_q <= 1'b1;
             timed_q  <= acq.tag;
             since_q  <= now;
@@ -271,7 +273,7 @@ module berth_fp_block #(
     assign need     = left == 32'd0;
     // Blocks for a packet exceed that bound only when no earlier packet will give anything back.
     assign most     = {26'd0, ahead} << log2_block;
-    assign soon     = carried + (32'd2 << log2_block);
+    assign soon     = carried_q + (32'd2 << log2_block);
     assign fits     = (bytes - back < (serve_q == '0 || most < soon ? most : soon) || (blocks == wanted && freed == want_from))
                       && blocks - freed < (LB+1)'(1 << LB);
     assign p_len    = piece.len;
@@ -286,8 +288,10 @@ module berth_fp_block #(
         if (!fixing && len > {11'd0, reach}) len = {11'd0, reach};
     end
 
-    logic put;                           // LOOK writes a block
-    assign put        = op_q == LOOK && !settle && (fixing ? fix_left_q != 13'd0 : !(need && p_none) && fits);
+    logic due, put;                      // LOOK is to write a block; and does
+    logic still_q;                       // of its QP
+    assign due        = fixing ? fix_left_q != 13'd0 : !(need && p_none) && fits && !still_q;
+    assign put        = op_q == LOOK && due && !settle && !ask_q;
     assign block_we   = put;
     assign block_q    = q_q;
     assign block_idx  = fixing ? {1'b1, place_q, part_q} : {1'b0, blocks[LB-1:0]};
@@ -368,21 +372,35 @@ module berth_fp_block #(
     assign work_pop    = lost_ready && !lost_valid && !init_any;
     assign read        = op_q == IDLE;
     assign addr        = retry_valid ? retry_tag[LB+1 +: QW] : lost_valid ? lost_q : work_q;
-    assign acq_valid    = op_q == ASK || op_q == AGAIN;
+    // The question of the last block that was written, before one that is asked again.
     logic [63:0] va_q;
     logic [20:0] len_q;
-    logic [LB:0] idx_q;
+    logic [LB:0] idx_q, again_idx_q;
+    logic [QW-1:0] ask_of_q;
+    logic [7:0]  asid_q;
     logic        write_q;
-    assign acq.asid     = asid;
-    assign acq.va       = op_q == AGAIN ? again_block.va : va_q;
-    assign acq.len     = 31'(op_q == AGAIN ? again_block.len : len_q);
+    assign acq_valid    = ask_q || op_q == AGAIN;
+    assign acq.asid     = ask_q ? asid_q : asid;
+    assign acq.va       = ask_q ? va_q : again_block.va;
+    assign acq.len     = 31'(ask_q ? len_q : again_block.len);
     assign acq.give_back = 1'b0;
     assign {acq.quiet, acq.probe} = '0;
-    assign acq.write   = op_q == AGAIN ? again_block.write : write_q;
-    assign acq.tag      = {(15-LB)'(q_q), idx_q};
+    assign acq.write   = ask_q ? write_q : again_block.write;
+    assign acq.tag      = ask_q ? {(15-LB)'(ask_of_q), idx_q} : {(15-LB)'(q_q), again_idx_q};
 
     always_ff @(posedge clk) begin
-        ev_block <= 1'b0;
+        ev_block <= put;
+        still_q  <= still[q_q];
+        if (acq_ready) ask_q <= 1'b0;
+        if (put) begin
+            ask_q    <= 1'b1;
+            ask_of_q <= q_q;
+            asid_q   <= asid;
+            va_q     <= va;
+            len_q    <= len[20:0];
+            write_q  <= block_data.write;
+            idx_q    <= block_idx;
+        end
         case (op_q)
             IDLE: begin
                 fix_q  <= 1'b0;
@@ -391,7 +409,7 @@ module berth_fp_block #(
                     q_q <= init_q;
                 end else if (retry_valid) begin
                     q_q   <= retry_tag[LB+1 +: QW];
-                    idx_q <= retry_tag[LB:0];
+                    again_idx_q <= retry_tag[LB:0];
                     op_q  <= AGAIN;
                 end else if (lost_ready && lost_valid) begin
                     q_q     <= lost_q;
@@ -412,30 +430,21 @@ module berth_fp_block #(
                 fix_off_q  <= logged.at;
                 fix_left_q <= logged.none ? 13'd0 : logged.len;
                 op_q       <= PART;
-            end else if (put) begin
-                va_q  <= va;
-                len_q <= len[20:0];
-                write_q <= block_data.write;
-                idx_q <= block_idx;
-                ev_block <= 1'b1;
-                if (fixing) begin
+            end else if (put || (!due && !settle)) begin
+                if (put && fixing) begin
                     fix_left_q <= fix_left_q - len[12:0];
                     fix_ctx_q  <= fix_ctx_q + LC'(1);
                     fix_off_q  <= 32'd0;
+                    part_q     <= part_q + 3'd1;
                 end
-                op_q <= ASK;
-            end else if (!settle) begin
-                op_q <= IDLE;
-            end
-            ASK: if (acq_ready) begin
-                part_q <= part_q + {2'd0, fix_q};
-                op_q   <= fix_q ? PART : IDLE;
+                op_q <= put && fixing ? PART : IDLE;
             end
             PART: op_q <= fix_left_q != 13'd0 ? LOOK : settle ? PART : IDLE;
-            default: if (acq_ready) op_q <= IDLE;   // AGAIN
+            default: if (acq_ready && !ask_q) op_q <= IDLE;   // AGAIN
         endcase
         if (rst) begin
             op_q       <= IDLE;
+            ask_q      <= 1'b0;
             fix_left_q <= 13'd0;
         end
     end
