@@ -279,6 +279,13 @@ mutant berth_xlt_range.sv 's/ : !hit \&\& !flying.quiet;/ : !hit \&\& go_valid;/
 mutant berth_xlt_range.sv 's/ : !hit \&\& !flying.quiet;/ : !hit;/'
 mutant berth_xlt_range.sv 's/(hit \&\& !flying.probe);/hit;/'
 mutant berth_xlt_range.sv 's/ \&\& (ev_ready || !after_tell);/;/'
+proof xlt_recent xlt_recent_proof free=pages induction=2 frames=12 \
+    ../formal/xlt_recent_proof.sv berth_xlt_recent.sv
+mutant berth_xlt_recent.sv 's/if (changing || rst) begin/if (rst) begin/'
+mutant berth_xlt_recent.sv 's/ \&\& !looked_q \&\& !changing / \&\& !looked_q /'
+mutant berth_xlt_recent.sv 's/match_q \&\& !changing;/match_q;/'
+mutant berth_xlt_recent.sv 's/ \&\& !looked_q \&\& / \&\& /'
+mutant berth_xlt_recent.sv 's/ == {lk_asid, lk_vpn}/ == {asid, lk_vpn}/'
 proof cmd_fence cmd_fence_proof silent=berth_cmd.sv free="lines fw_ram" induction=1 frames=22 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/cmd_fence_proof.sv ../formal/queue_free.sv berth_cmd.sv
 mutant berth_cmd.sv 's/assign hold = state_q == FENCE || /assign hold = /'

@@ -220,11 +220,11 @@ module berth_hostif #(
   );
 
   // ---- Translation -----------------------------------------------------------------------------
-  logic [1:0] lk_req, lk_ack;
+  logic [1:0] lk_req, lk_ack, lk_hit, ask_req, ask_ack;   // of DMA reads and writes
   logic [15:0] lk_asid;
-  logic [103:0] lk_vpn;
-  logic lk_hit;
-  logic [51:0] lk_page;
+  logic [103:0] lk_vpn, lk_page;
+  logic ask_hit, changing;
+  logic [51:0] ask_page;
   logic ch_valid, ch_ready, rdy_valid, rdy_ready, xev_valid, xev_ready, xlt_busy;
   berth_card_pkg::table_change_t ch;
   berth_card_pkg::page_answer_t rdy;
@@ -235,12 +235,18 @@ module berth_hostif #(
       .rd_valid(xhead_valid), .rd_ready(xhead_ready), .rd_data(xhead)
   );
   berth_xlt xlt (
-      .clk, .rst, .lk_req, .lk_asid, .lk_vpn, .lk_ack, .lk_hit, .lk_page, .ch_valid, .ch_ready, .ch, .rdy_valid,
+      .clk, .rst, .lk_req(ask_req), .lk_asid, .lk_vpn, .lk_ack(ask_ack), .lk_hit(ask_hit), .lk_page(ask_page), .changing, .ch_valid, .ch_ready, .ch, .rdy_valid,
       .rdy_ready, .rdy, .xhead_valid, .xhead_ready, .xhead, .rsp_valid, .rsp_ready(rsp_pop), .rsp_data, .xa_valid,
       .xa_ready, .xa, .xa_tell(1'b1), .xr_room, .xr_valid, .xr, .xev_valid, .xev_ready, .xev_words, .inc_hit,
       .inc_miss, .busy(xlt_busy)
   );
   assign pend_xlt_rsp = rsp_valid;
+  for (genvar i = 0; i < 2; i++) begin : recents
+    berth_xlt_recent recent (
+        .clk, .rst, .changing, .lk_req(lk_req[i]), .lk_asid(lk_asid[8*i+:8]), .lk_vpn(lk_vpn[52*i+:52]), .lk_ack(lk_ack[i]),
+        .lk_hit(lk_hit[i]), .lk_page(lk_page[52*i+:52]), .ask_req(ask_req[i]), .ask_ack(ask_ack[i]), .ask_hit, .ask_page
+    );
+  end
 
   // ---- DMA ---------------------------------------------------------------------------------------
   berth_card_pkg::dma_t rcmd, wcmd;
@@ -300,7 +306,7 @@ module berth_hostif #(
       .fetched_data, .fetched, .clk, .rst, .cold, .rcmd_valid, .rcmd_ready, .rcmd, .rdone_valid, .rdone_ready, .rdone,
       .att_done, .att_slot, .enable(dma_enable), .hold, .stop(resetting_q), .log2_read, .tick, .quiet(rd_quiet),
       .flying(rd_flying), .busy(rd_busy), .lk_req(lk_req[0]), .lk_asid(lk_asid[7:0]), .lk_vpn(lk_vpn[51:0]),
-      .lk_ack(lk_ack[0]), .lk_hit, .lk_page, .ring_valid, .ring_ready, .ring, .ring_cpl, .ring_cpl_valid,
+      .lk_ack(lk_ack[0]), .lk_hit(lk_hit[0]), .lk_page(lk_page[51:0]), .ring_valid, .ring_ready, .ring, .ring_cpl, .ring_cpl_valid,
       .ring_cpl_data, .ring_cpl_end, .hrd_valid, .hrd_ready, .hrd, .hcpl_valid, .hcpl_ready,
       .hcpl_data, .hcpl, .pw_valid(rd_pw_valid), .pw_ready(pw_ready || pw_mine), .pw_addr, .pw_data,
       .pw_strb, .inc_request, .inc_no_translation(inc_rd_miss), .inc_host_error, .inc_timeout, .inc_unexpected
@@ -319,7 +325,7 @@ module berth_hostif #(
       .stored_valid(wr_stored_valid), .stored, .clk, .rst, .wcmd_valid, .wcmd_ready, .wcmd,
       .wdone_valid, .wdone_ready, .wdone, .enable(dma_enable), .hold, .log2_payload, .quiet(wr_quiet),
       .flying(wr_flying), .busy(wr_busy), .lk_req(lk_req[1]), .lk_asid(lk_asid[15:8]), .lk_vpn(lk_vpn[103:52]),
-      .lk_ack(lk_ack[1]), .lk_hit, .lk_page, .pr_valid(wr_pr_valid), .pr_ready(pr_ready || pr_mine), .pr_addr(pr_addr_wide),
+      .lk_ack(lk_ack[1]), .lk_hit(lk_hit[1]), .lk_page(lk_page[103:52]), .pr_valid(wr_pr_valid), .pr_ready(pr_ready || pr_mine), .pr_addr(pr_addr_wide),
       .pr_rvalid(pr_rvalid || at_pr_rvalid), .pr_rdata(at_pr_rvalid ? DATA_W'(at_pr_rdata) : pr_rdata),
       .wr_valid(s_valid[W_DMA]), .wr_ready(s_ready[W_DMA]), .wr_addr(s_addr[W_DMA*64+:64]),
       .wr_len(s_len[W_DMA*13+:13]), .wr_data(s_data[W_DMA*DATA_W+:DATA_W]), .wr_last(s_last[W_DMA]),

@@ -21,6 +21,7 @@ module berth_xlt (
     output logic [1:0]                     lk_ack,
     output logic                           lk_hit,   // with ack
     output logic [51:0]                    lk_page,  // with ack: bus address >> 12
+    output logic                           changing, // the table may change in this clock
     // Driver's changes. Held until ready.
     input  logic                           ch_valid,
     output logic                           ch_ready,
@@ -287,6 +288,7 @@ module berth_xlt (
   wire evict_event = ch_done && ch.op == EVICT && !ch.more;
   wire at_home = row_of(ch.index[WW-1], ch.asid, {4'd0, ch.vpn}) == ch.index[IW-1:WW];
   assign ch_ready = ch_done;
+  assign changing = state_q == CHANGE || state_q == CLEAR;
   assign block = again_q;
 
   always_comb begin
