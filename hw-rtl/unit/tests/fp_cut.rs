@@ -10,6 +10,7 @@ use berth_protocol::credit::cut::Mode;
 use berth_random::{Rng, mix, seed};
 use berth_rtl_unit::Module;
 use cut::{AHEAD, Bind, Counts, Elem, Kind, Peer, Rig};
+use std::collections::HashMap;
 
 /// QPs of the module.
 const QPS: u32 = 64;
@@ -686,6 +687,36 @@ fn qp_3_a_write_waits_for_those_that_it_overlaps() {
     }
 }
 
+/// A WRITE that begins where the one before it ends, or behind, is cut as fast with many before it as with few; one that begins
+/// before that is compared with them, and those behind it with what lies before it, until that is complete.
+#[test]
+fn qp_3_writes_behind_each_other_are_not_compared() {
+    for width in widths() {
+        let mut rig = one(width, Mode::Message, &[]);
+        let took = |rig: &mut Rig, vas: &[u64]| -> Vec<u64> {
+            let first = rig.pieces.len();
+            vas.iter().for_each(|&va| rig.post(5, Elem::write(va, 100)));
+            rig.rest();
+            assert_eq!(rig.pieces.len(), first + vas.len());
+            let (pieces, elems) = (rig.qps[&5].pieces(), rig.qps[&5].elems());
+            let at: Vec<u64> = rig.pieces[first..].iter().map(|p| p.at).collect();
+            rig.cover(5, pieces);
+            rig.send(5, pieces);
+            assert!(elems <= 64, "the ring is not full");
+            at.windows(2).map(|two| two[1] - two[0]).collect()
+        };
+        let up = |from: u64| -> Vec<u64> { (0..12).map(|i| from + 150 * i).collect() };
+        let few = took(&mut rig, &up(10_000));
+        let many = took(&mut rig, &up(20_000));
+        assert_eq!(few, many, "all lie behind those before them");
+        let back = took(&mut rig, &up(0));
+        assert!(back.iter().zip(&many).all(|(b, m)| b > m), "{back:?} {many:?}: 24 lie behind them in memory");
+        rig.complete(5, 24);
+        rig.rest();
+        assert_eq!(took(&mut rig, &up(5000)), many, "they are complete");
+    }
+}
+
 /// Each element is one piece at once, and credits that come all the same stay unused.
 #[test]
 fn qp_7_a_peer_without_lists_is_sent_messages_whole() {
@@ -799,6 +830,8 @@ fn whatever_comes(width: u32, draw: &mut Rng) {
     let foreign = draw.chance(0.3);
     let peer = |q: u32| if foreign && q == 5 { Peer::Foreign } else { others };
     qs.iter().for_each(|&(q, message)| rig.start_with(q, mode(message), peer(q)));
+    // Of each QP where its last WRITE ends.
+    let mut ends = HashMap::new();
     for _ in 0..3000 {
         let (q, message) = qs[draw.below(qs.len() as u64) as usize];
         match draw.below(40) {
@@ -807,10 +840,13 @@ fn whatever_comes(width: u32, draw: &mut Rng) {
                 let len = [0, 3, 30, 300, 3000][draw.below(5) as usize];
                 let len = if draw.chance(0.02) { draw.draw() as u32 >> 1 } else { draw.between(0, len) as u32 };
                 let (push, inline, bad) = (draw.chance(0.5), draw.chance(0.5), draw.chance(0.05));
-                let write = (message && draw.chance(0.4)).then(|| match draw.below(4) {
-                    0 => (!draw.below(3000)).wrapping_sub(100),
+                let behind = ends.get(&q).map_or(0, |end: &u64| end.wrapping_add(draw.below(3)));
+                let write = (message && draw.chance(0.4)).then(|| match draw.below(8) {
+                    0..2 => (!draw.below(3000)).wrapping_sub(100),
+                    2..6 => behind,
                     _ => draw.below(8000),
                 });
+                ends.extend(write.map(|va| (q, va.wrapping_add(u64::from(len)))));
                 let imm = message && draw.chance(0.3);
                 let ctxs = draw.below(512) as u16;
                 let elem =
