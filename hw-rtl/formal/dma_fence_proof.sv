@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // A fence finds berth_dma_wr quiet within a bound (INV 4, decision 17). While `hold` is high:
 // * In each clock in which the engine is not quiet, it waits for a port (the host's, packet RAM, the table, the place for a
-//   status), or something moves on: an answer of the table, a cut, a beat that is asked for, comes or leaves, or what a queue
+//   status, who judges an atomic's page), or something moves on: an answer of the table, a cut, a beat that is asked for, comes or leaves, or what a queue
 //   shows a clock after it has it.
 // * What can move is used up: no look-up begins, nothing is taken up but what had been looked up, each cut takes at least one
 //   of the `lines` that are left (multiples of 128 bytes that the page at hand touches, 32 at most), each beat is asked for
@@ -105,7 +105,7 @@ module dma_fence_proof (
     wire  [5:0]  lines = \dut.front.looking_q ? touched(\dut.front.addr_q [11:0], \dut.front.len )
                          : \dut.front.out_q ? touched(at, left) : '0;
     // It waits for the table, packet RAM, the host's port, or the place for a status.
-    wire  waits = (lk_req && !lk_ack) || (pr_valid && !pr_ready) || (wr_valid && !wr_ready)
+    wire  waits = (lk_req && !lk_ack) || (found_valid && !found_judged) || (pr_valid && !pr_ready) || (wr_valid && !wr_ready)
                   || (\dut.seg_valid && \dut.hold_done && (seg_len == '0 || (wr_last && \dut.word_valid )));
     wire  moves = (lk_req && lk_ack) || (\dut.front.out_q && (\dut.put_go || \dut.skip_q )) || \dut.get_pop || \dut.fetch_go || pr_q
                   || pr_rvalid || \dut.word_pop || \dut.seg_pop || (segs != '0 && !\dut.seg_valid )

@@ -17,6 +17,7 @@ module dma_rd_proof #(
     input logic                rcmd_valid, load_valid,
     input berth_card_pkg::dma_t     rcmd,
     input berth_card_pkg::payload_t load,
+    input logic                found_judged, found_refused,
     input logic                rdone_ready, enable, hold, stop,
     input logic [ 3:0]         log2_read,   // another one in any clock
     input logic                lk_ack, lk_hit,
@@ -38,7 +39,8 @@ module dma_rd_proof #(
     logic                  rcmd_ready, rdone_valid, att_done, load_ready, loaded_valid, fetch_ready, fetched_valid;
     logic                  quiet, busy, lk_req, ring_ready, ring_cpl_valid, ring_cpl_end;
     logic                  hrd_valid, hcpl_ready, pw_valid, inc_request, inc_no_translation, inc_host_error;
-    logic                  inc_timeout, inc_unexpected;
+    logic                  inc_timeout, inc_unexpected, found_valid, found_taken;
+    berth_card_pkg::found_t       found;
     logic [ 7:0]           lk_asid;
     logic [ 3:0]           att_slot;
     logic [DATA_W-1:0]     fetched_data, ring_cpl_data, pw_data;

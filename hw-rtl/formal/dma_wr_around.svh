@@ -2,7 +2,7 @@
 // berth_dma_wr and what its neighbours do.
     localparam DATA_W = 64;
     (* anyseq *) logic              rst_in, wcmd_valid, store_valid, wdone_ready, enable, hold, lk_ack, lk_hit,
-                                    pr_ready, wr_ready;
+                                    pr_ready, wr_ready, found_judged, found_refused;
     (* anyseq *) berth_card_pkg::dma_t     wcmd;
     (* anyseq *) berth_card_pkg::payload_t store;
     (* anyseq *) logic [51:0]       lk_page;
@@ -22,7 +22,8 @@
     logic [63:0]       wr_addr;
     logic [12:0]       wr_len;
     logic [DATA_W-1:0] wr_data;
-    logic              inc_no_translation;
+    logic              inc_no_translation, found_valid, found_taken;
+    berth_card_pkg::found_t       found;
     berth_dma_wr #(.DATA_W(DATA_W), .WORDS(4), .SEGS(2)) dut (.*);
 
     always_comb begin

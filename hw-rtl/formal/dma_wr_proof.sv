@@ -16,7 +16,7 @@ module dma_wr_proof #(
     input logic [51:0]       lk_page,
     input logic              pr_ready,
     input logic [DATA_W-1:0] pr_rdata,
-    input logic              wr_ready
+    input logic              wr_ready, found_judged, found_refused
 );
     localparam BYTES = DATA_W / 8;
     logic started_q = 1'b0;
@@ -33,7 +33,8 @@ module dma_wr_proof #(
     logic [63:0]       wr_addr;
     logic [12:0]       wr_len;
     logic [DATA_W-1:0] wr_data;
-    logic              inc_no_translation;
+    logic              inc_no_translation, found_valid, found_taken;
+    berth_card_pkg::found_t       found;
 
     berth_dma_wr #(.DATA_W(DATA_W), .WORDS(4), .SEGS(2)) dut (.*);
 

@@ -74,11 +74,19 @@ package berth_card_pkg;
         logic [63:0] va;
         logic [63:0] operand;    // what is added or swapped in
         logic [63:0] compare;
+        logic [14:0] tag;        // comes back
     } change_t;
     typedef struct packed {
+        logic [14:0] tag;
         logic        failed;     // the bytes could not be read or written
         logic [63:0] original;   // what stood there
     } change_end_t;
+
+    // The page of an atomic's read or write has been found.
+    typedef struct packed {
+        logic [7:0]  tag;
+        logic [63:0] addr;       // as the bus has it
+    } found_t;
 
     // Payloads for firmware, by physical addresses too, and their end.
     typedef struct packed {

@@ -26,9 +26,8 @@ const EVENTS: u64 = HOST + 0x1_0000;
 const TOKEN: u64 = HOST + 0x2_0000;
 const DATA: u64 = HOST + 0x4_0000;
 const LOG2: u32 = 9;
-/// Virtual address of DATA, and its address space.
-const VA: u64 = 0x7f00_1234_0000;
-const ASID: u32 = 3;
+/// Virtual addresses of DATA, and their address spaces: QPs by turns know it by the one or the other.
+const SPACES: [(u32, u64); 2] = [(3, 0x7f00_1234_0000), (9, 0x6543_2000_5000)];
 const PAGES: u64 = 4;
 const QPS: u32 = 5;
 const DOMAIN: u16 = 7;
@@ -43,7 +42,7 @@ struct Bench {
     events: Events,
     pager: Pager,
     peers: Vec<Requester<24, 256, 64>>,
-    key: u32,
+    keys: [u32; 2],
     /// Frames that the wire loses, in a hundred.
     loss: u64,
     rng: Rng,
@@ -62,11 +61,14 @@ impl Bench {
         events.attach(card, memory);
         card.set_reg(HOST_DMA_ENABLE, 1);
         card.mmio_write(BAR_CONTROL, HOST_FENCE_LO.into(), TOKEN, 8);
-        let (mut pager, all) = (Pager::new(u64::MAX, 0), pages(VA, PAGES * 4096));
-        for (vpn, bus) in all.clone().zip((DATA..).step_by(4096)) {
-            pager.map(ASID, vpn, Page { bus, writable: true });
+        let mut pager = Pager::new(u64::MAX, 0);
+        for (asid, va) in SPACES {
+            let all = pages(va, PAGES * 4096);
+            for (vpn, bus) in all.clone().zip((DATA..).step_by(4096)) {
+                pager.map(asid, vpn, Page { bus, writable: true });
+            }
+            pager.pin(asid, all, memory).into_iter().for_each(|entry| commands.put(entry));
         }
-        pager.pin(ASID, all, memory).into_iter().for_each(|entry| commands.put(entry));
         commands.carry_out(card, memory);
         let mut bench = Self {
             board,
@@ -74,7 +76,7 @@ impl Bench {
             events,
             pager,
             peers: Vec::new(),
-            key: 0,
+            keys: [0; 2],
             loss: 0,
             rng: Rng(seed),
             heard: Vec::new(),
@@ -85,14 +87,17 @@ impl Bench {
             bench.peers.push(Requester::new(far, PSN));
         }
         let mut keys = Keys::<64>::new();
-        bench.key = keys.allocate(DOMAIN, 99).expect("a place");
-        let binding = Binding { va: VA, len: PAGES * 4096, rights: ATOMIC, ..Binding::default() };
-        keys.bind(bench.key, binding).expect("a range");
-        for (word, value) in (recv::KEY..).zip(keys.words((bench.key >> 8 & 63) as usize, ASID as u8)) {
-            bench.row(HALF_RECEIVES, 0, word, value);
+        for (n, (asid, va)) in SPACES.into_iter().enumerate() {
+            let key = keys.allocate(DOMAIN, 99).expect("a place");
+            let binding = Binding { va, len: PAGES * 4096, rights: ATOMIC, ..Binding::default() };
+            keys.bind(key, binding).expect("a range");
+            for (word, value) in (recv::KEY..).zip(keys.words((key >> 8 & 63) as usize, asid as u8)) {
+                bench.row(HALF_RECEIVES, 0, word, value);
+            }
+            let store = recv::Command { opcode: recv::CMD_KEY_STORE, argument: key >> 8 & (NUM_KEYS - 1) };
+            bench.row(HALF_RECEIVES, 0, recv::COMMAND, store.word());
+            bench.keys[n] = key;
         }
-        let store = recv::Command { opcode: recv::CMD_KEY_STORE, argument: bench.key >> 8 & (NUM_KEYS - 1) };
-        bench.row(HALF_RECEIVES, 0, recv::COMMAND, store.word());
         bench
     }
 
@@ -119,7 +124,7 @@ impl Bench {
         }
         let mode = send::Mode { reorder: 3, window: 128, selective: 1, log2_mtu: 12, ..send::Mode::default() };
         for (word, value) in [
-            (send::QUEUE, send::Queue { cqn: 0, asid: ASID, log2_depth: 8 }.word()),
+            (send::QUEUE, send::Queue { cqn: 0, asid: SPACES[0].0, log2_depth: 8 }.word()),
             (send::MODE, mode.word()),
             (send::TIMEOUT, 0),
             (send::BLOCKS, send::Blocks { ahead: 8, log2_block: 16 }.word()),
@@ -146,7 +151,7 @@ impl Bench {
             (recv::IP, word(&PEER.1)),
             (recv::MAC, word(&PEER.0[2..])),
             (recv::MAC + 1, u32::from(PEER.0[0]) << 8 | u32::from(PEER.0[1])),
-            (recv::SPACE, recv::Space { domain: DOMAIN.into(), cqn: 0, asid: ASID }.word()),
+            (recv::SPACE, recv::Space { domain: DOMAIN.into(), cqn: 0, asid: SPACES[0].0 }.word()),
             (recv::PSN, PSN),
             (recv::QUEUE, recv::Queue { first: 0, log2_depth: 8 }.word()),
             (recv::LISTS, recv::Lists { longest: 32, ..recv::Lists::default() }.word()),
@@ -157,9 +162,9 @@ impl Bench {
         }
     }
 
-    /// The far end of QP `i` does an atomic; false if it has no room for it.
-    fn post(&mut self, i: usize, op: Op, va: u64) -> bool {
-        let remote = Remote { va, key: self.key, len: 8 };
+    /// The far end of QP `i` does an atomic on what lies at `at`; false if it has no room for it.
+    fn post(&mut self, i: usize, op: Op, at: u64) -> bool {
+        let remote = Remote { va: SPACES[i % 2].1 + at, key: self.keys[i % 2], len: 8 };
         let message = Message { op, tag: self.heard.len() as u32, len: 8, remote, ..Message::default() };
         let posted = self.peers[i].post(message).is_ok();
         if posted {
@@ -254,11 +259,11 @@ fn qp_3_atomics_of_all_qps_on_the_same_bytes_are_carried_out_one_after_the_other
         for (i, posted) in posted.iter_mut().enumerate() {
             if *posted < 2 * EACH && bench.rng.below(100) == 0 {
                 let ok = if posted.is_multiple_of(2) {
-                    bench.post(i, Op::FetchAdd { add: 1 }, VA + 4088)
+                    bench.post(i, Op::FetchAdd { add: 1 }, 4088)
                 } else {
                     let compare = bench.number(8192);
                     swaps.push((bench.heard.len(), compare));
-                    let ok = bench.post(i, Op::CompareSwap { compare, swap: compare + 1 }, VA + 8192);
+                    let ok = bench.post(i, Op::CompareSwap { compare, swap: compare + 1 }, 8192);
                     if !ok {
                         swaps.pop();
                     }
@@ -298,14 +303,14 @@ fn inv_4_after_a_revocation_and_its_fence_no_atomic_touches_the_page() {
     for when in 0..40 {
         let mut bench = Bench::new(seed(2) + when);
         for n in 0..100 {
-            bench.post(n % QPS as usize, Op::FetchAdd { add: 1 }, VA + 4096);
+            bench.post(n % QPS as usize, Op::FetchAdd { add: 1 }, 4096);
         }
         bench.until(20_000, |bench| bench.number(4096) == 3);
         let from = bench.board.card.cycles();
         bench.until(1000, |bench| bench.board.card.cycles() >= from + 7 * when);
-        let gone = pages(VA + 4096, 4096);
-        for entry in bench.pager.revoke(ASID, gone.clone()) {
-            bench.commands.put(entry);
+        for (asid, va) in SPACES {
+            let gone = bench.pager.revoke(asid, pages(va + 4096, 4096));
+            gone.into_iter().for_each(|entry| bench.commands.put(entry));
         }
         bench.fence(1);
         let there = bench.number(4096);

@@ -34,6 +34,13 @@ module berth_dma_rd #(
     input  berth_card_pkg::payload_t     load,
     output logic                         loaded_valid,
     output berth_card_pkg::payload_end_t loaded,
+    // A page has been found for one of those whose tag has its upper bit: it goes on, or fails, as soon as it is judged, with
+    // `found_taken`. See `berth_atomic`.
+    output logic                         found_valid,
+    output berth_card_pkg::found_t       found,
+    output logic                         found_taken,
+    input  logic                         found_judged,
+    input  logic                         found_refused,
     // Reads of queues: at most one maximum read request long; beats of one in order, by offset.
     input  logic                         fetch_valid,
     output logic                         fetch_ready,
@@ -182,13 +189,18 @@ module berth_dma_rd #(
   wire queue_go = fetch_valid && port_free && !ring_go && enable && !hold;
   wire begun = off_q != 0 || !pg.first;          // the command has its entry
   wire mine = begun || free_cmd_ok;
-  wire fails = pg_valid && !skip_q && (pg.status != OK || !enable);
+  assign found_valid = pg_valid && !skip_q && pg_info[INFO-1] && pg_info[7] && pg.status == OK;
+  assign found_taken = found_valid && pg_ready;
+  assign found.tag   = pg_info[7:0];
+  assign found.addr  = pg.addr;
+  wire judged = !found_valid || found_judged;
+  wire fails = pg_valid && !skip_q && (pg.status != OK || !enable || (found_valid && found_refused)) && judged;
   // Completions come in order on many hosts: reads of rings and queues behind all that is awaited. So the fast path
   // issues reads only while fewer bytes are awaited than the wire carries in 1024 cycles, whatever the size of
   // requests.
   localparam int unsigned MOST = 1024 * BYTES;
   logic [18:0] awaited_q;  // bytes
-  wire seg_go = pg_valid && !skip_q && !fails && port_free && !ring_go && !queue_go && mine
+  wire seg_go = pg_valid && !skip_q && judged && !fails && port_free && !ring_go && !queue_go && mine
              && (!pg_info[INFO-1] || awaited_q < 19'(MOST));
   wire go = seg_go || ring_go || queue_go;
   wire [12:0] size = seg_go ? seg : ring_go ? ring.len : {3'd0, fetch.len};

@@ -29,6 +29,12 @@ module berth_dma_wr #(
     input  berth_card_pkg::payload_t     store,
     output logic                         stored_valid,
     output berth_card_pkg::payload_end_t stored,
+    // A page has been found for one of those whose tag has its upper bit: see `berth_dma_rd`.
+    output logic                         found_valid,
+    output berth_card_pkg::found_t       found,
+    output logic                         found_taken,
+    input  logic                         found_judged,
+    input  logic                         found_refused,
     // Control: limits, no new page while hold.
     input  logic                         enable,
     input  logic                         hold,
@@ -112,7 +118,11 @@ module berth_dma_wr #(
   logic [18:0] local_now;
 
   logic skip_q;            // the rest of a command that was refused is passed over
-  wire refuse = !enable && pg.len != 0;
+  assign found_valid = pg_valid && !skip_q && pg_info[16] && pg_info[7] && pg.len != 0;
+  assign found_taken = found_valid && pg_ready;
+  assign found.tag   = pg_info[7:0];
+  assign found.addr  = pg.addr;
+  wire refuse = (!enable || (found_valid && found_refused)) && pg.len != 0;
 
   always_comb begin
     // A posted write ends at the page's end at the latest, because the limit is at most a page.
@@ -129,7 +139,7 @@ module berth_dma_wr #(
       put.status = berth_regs_pkg::DMA_REFUSED[1:0];
     end
   end
-  assign put_valid = pg_valid && !skip_q;
+  assign put_valid = pg_valid && !skip_q && (!found_valid || found_judged);
   assign put_ready = seg_room && get_room;
   assign pg_ready = skip_q || (put_go && (refuse || len == left));
   wire put_go = put_valid && put_ready;

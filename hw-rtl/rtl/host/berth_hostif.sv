@@ -281,17 +281,20 @@ module berth_hostif #(
       .clk, .rst, .log2_read, .qr_valid, .qr_ready, .qr, .qc_valid, .qc_data, .qc, .fetch_valid, .fetch_ready, .fetch,
       .fetched_valid, .fetched_data, .fetched
   );
-  // ---- Atomics: a further user of the fast path's commands, before its own, as there is one at a time ----------------
+  // ---- Atomics: a further user of the fast path's commands, before its own, as there are few at a time ---------------
   logic at_load_valid, at_store_valid, rd_load_ready, wr_store_ready, rd_loaded_valid, wr_stored_valid, at_busy;
   berth_card_pkg::payload_t at_load, at_store;
   logic rd_pw_valid, pw_mine, wr_pr_valid, pr_mine, at_pr_rvalid;
   logic [18:0] pr_addr_wide;
   logic [63:0] at_pr_rdata;
-  berth_atomic #(.DATA_W(DATA_W)) atomic (
+  logic [1:0] found_valid, found_taken, found_judged, found_refused;
+  berth_card_pkg::found_t load_found, store_found;
+  berth_atomic #(.DATA_W(DATA_W), .SLOTS(berth_regs_pkg::READ_TAGS / 4)) atomic (
       .clk, .rst, .busy(at_busy), .change_valid, .change_ready, .change, .changed_valid, .changed,
       .load_valid(at_load_valid), .load_ready(rd_load_ready), .load(at_load), .loaded_valid(rd_loaded_valid && loaded.tag[7]),
       .loaded, .store_valid(at_store_valid), .store_ready(wr_store_ready), .store(at_store),
-      .stored_valid(wr_stored_valid && stored.tag[7]), .stored, .pw_valid(rd_pw_valid), .pw_addr, .pw_data, .pw_strb, .pw_mine,
+      .stored_valid(wr_stored_valid && stored.tag[7]), .stored, .found_valid, .load_found, .store_found, .found_taken,
+      .found_judged, .found_refused, .pw_valid(rd_pw_valid), .pw_addr, .pw_data, .pw_strb, .pw_mine,
       .pr_valid(wr_pr_valid), .pr_addr(pr_addr_wide), .pr_mine, .pr_rvalid(at_pr_rvalid), .pr_rdata(at_pr_rdata)
   );
   assign load_ready   = rd_load_ready && !at_load_valid;
@@ -302,7 +305,8 @@ module berth_hostif #(
   assign pr_valid     = wr_pr_valid && !pr_mine;
   berth_dma_rd #(.DATA_W(DATA_W)) dma_rd (
       .load_valid(load_valid || at_load_valid), .load_ready(rd_load_ready), .load(at_load_valid ? at_load : load),
-      .loaded_valid(rd_loaded_valid), .loaded, .fetch_valid, .fetch_ready, .fetch, .fetched_valid,
+      .loaded_valid(rd_loaded_valid), .loaded, .found_valid(found_valid[0]), .found(load_found), .found_taken(found_taken[0]),
+      .found_judged(found_judged[0]), .found_refused(found_refused[0]), .fetch_valid, .fetch_ready, .fetch, .fetched_valid,
       .fetched_data, .fetched, .clk, .rst, .cold, .rcmd_valid, .rcmd_ready, .rcmd, .rdone_valid, .rdone_ready, .rdone,
       .att_done, .att_slot, .enable(dma_enable), .hold, .stop(resetting_q), .log2_read, .tick, .quiet(rd_quiet),
       .flying(rd_flying), .busy(rd_busy), .lk_req(lk_req[0]), .lk_asid(lk_asid[7:0]), .lk_vpn(lk_vpn[51:0]),
@@ -322,7 +326,8 @@ module berth_hostif #(
   assign pr_addr = pr_addr_wide[17:0];
   berth_dma_wr #(.DATA_W(DATA_W)) dma_wr (
       .store_valid(store_valid || at_store_valid), .store_ready(wr_store_ready), .store(at_store_valid ? at_store : store),
-      .stored_valid(wr_stored_valid), .stored, .clk, .rst, .wcmd_valid, .wcmd_ready, .wcmd,
+      .stored_valid(wr_stored_valid), .stored, .found_valid(found_valid[1]), .found(store_found), .found_taken(found_taken[1]),
+      .found_judged(found_judged[1]), .found_refused(found_refused[1]), .clk, .rst, .wcmd_valid, .wcmd_ready, .wcmd,
       .wdone_valid, .wdone_ready, .wdone, .enable(dma_enable), .hold, .log2_payload, .quiet(wr_quiet),
       .flying(wr_flying), .busy(wr_busy), .lk_req(lk_req[1]), .lk_asid(lk_asid[15:8]), .lk_vpn(lk_vpn[103:52]),
       .lk_ack(lk_ack[1]), .lk_hit(lk_hit[1]), .lk_page(lk_page[103:52]), .pr_valid(wr_pr_valid), .pr_ready(pr_ready || pr_mine), .pr_addr(pr_addr_wide),

@@ -3,6 +3,7 @@
 //! The rest of it is tested in the card (`hw-rtl/model/tests/host_port.rs`).
 #![cfg(feature = "fastpath")]
 
+use berth_abi::cpu::DMA_REFUSED;
 use berth_random::{Rng, seed};
 use berth_rtl_unit::Module;
 use std::collections::{BTreeMap, VecDeque};
@@ -41,8 +42,13 @@ const fn page(vpn: u64) -> u64 {
     vpn ^ 0x55_5000
 }
 
+/// Of the commands whose tag has its upper bit, what their user refuses when the page is found.
+const fn refused(tag: u64) -> bool {
+    tag & 0x83 == 0x83
+}
+
 #[test]
-fn qp_3_an_atomics_bytes_are_written_the_other_way_round() {
+fn qp_3_an_atomics_bytes_are_written_the_other_way_round_and_none_that_are_refused() {
     let seed = seed(5);
     println!("BERTH_SEED={seed}");
     for width in Module::widths(NAME) {
@@ -95,6 +101,12 @@ fn qp_3_an_atomics_bytes_are_written_the_other_way_round() {
                 set(&mut m, "lk_page", page(vpn));
                 m.settle();
             }
+            let judged = rng.chance(0.3);
+            set(&mut m, "found_judged", judged.into());
+            let tag = get(&m, "found.tag");
+            set(&mut m, "found_refused", u64::from(judged && refused(tag)));
+            assert!(get(&m, "found_valid") == 0 || tag & 0x80 != 0);
+            m.settle();
             let is = |m: &Module, name: &str| get(m, name) != 0;
             let taken = command.is_some() && is(&m, "store_ready");
             next += usize::from(taken);
@@ -115,13 +127,15 @@ fn qp_3_an_atomics_bytes_are_written_the_other_way_round() {
                 }
             }
             if is(&m, "stored_valid") {
-                assert_eq!((get(&m, "stored.tag"), get(&m, "stored.status")), (ended as u64 & 0xff, 0));
+                let tag = ended as u64 & 0xff;
+                let status = if refused(tag) { DMA_REFUSED.into() } else { 0 };
+                assert_eq!((get(&m, "stored.tag"), get(&m, "stored.status")), (tag, status));
                 ended += 1;
             }
             m.edge();
             assert!(m.cycles() < 2_000_000, "{ended} are written");
         }
-        for command in &commands {
+        for (_, command) in commands.iter().enumerate().filter(|(n, _)| !refused(*n as u64 & 0xff)) {
             for i in 0..command.len {
                 let va = command.va + i;
                 let there = memory.remove(&(page(va >> 12) << 12 | va & 0xfff));

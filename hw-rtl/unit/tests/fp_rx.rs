@@ -15,7 +15,7 @@ use berth_protocol::rc::{
 };
 use berth_random::{Rng, cases, mix, seed};
 use berth_rtl_unit::Module;
-use rx::{Atomic, FRESH, Rig, World, buffer, target};
+use rx::{ATOMICS, Atomic, FRESH, Rig, World, buffer, target};
 use std::collections::VecDeque;
 
 const NAME: &str = "berth_fp_rx";
@@ -378,7 +378,7 @@ fn qp_9_a_key_that_is_stored_ends_the_atomics_of_the_one_before_it() {
     }
 }
 
-/// At most four atomics of all QPs wait for memory: a READ of another QP has its answer meanwhile, and they have theirs in turn.
+/// At most so many atomics of all QPs wait for memory: a READ of another QP has its answer meanwhile, and they have theirs in turn.
 #[test]
 fn fairness_atomics_that_wait_for_memory_leave_places_for_reads() {
     for width in widths() {
@@ -395,7 +395,7 @@ fn fairness_atomics_that_wait_for_memory_leave_places_for_reads() {
         (1..24).for_each(|i| rig.change(i, fetch_add(target(rig.qps[i].q), 1), keys[i]));
         let until = rig.now() + 5000;
         rig.until(5001, "some time", |rig| rig.now() >= until);
-        assert_eq!(rig.held(), 4);
+        assert_eq!(rig.held() as usize, ATOMICS);
         rig.read_from(0, va, 9000, keys[0]);
         rig.until(5000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
         rig.check_read(0);

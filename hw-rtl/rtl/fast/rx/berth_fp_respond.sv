@@ -10,7 +10,7 @@
 //
 // An atomic is a READ of one packet, whose pages are acquired to be written. When they are held, `berth_atomic` changes the
 // bytes, and what stood there is the answer; then the QP has its next turn. No READ before it is being read meanwhile. At most
-// `ATOMICS` wait for memory, so that READs have places beside them; QPs that would have more take turns of their own.
+// `ATOMICS` are under way, one of a QP, so that READs have places beside them; QPs that would have more take turns of their own.
 //
 // What an atomic gave is kept where its operands were, as long as its READ has its place in memory: until `MAX_READS` newer
 // ones have come, which no peer sends before it has the answer. One that is asked for again is looked for there by its PSN, and
@@ -84,7 +84,8 @@ module berth_fp_respond #(
 );
   localparam int unsigned FLIGHTS = berth_regs_pkg::READ_TAGS;    // as many as there are commands to read
   localparam int unsigned FW = $clog2(FLIGHTS);
-  localparam int unsigned ATOMICS = 4;
+  localparam int unsigned ATOMICS = FLIGHTS / 4;
+  localparam int unsigned AW = $clog2(ATOMICS);
   localparam logic [1:0] ATOMIC_NONE = berth_card_pkg::ATOMIC_NONE;
   localparam logic [1:0] HIT = berth_regs_pkg::XLT_HIT[1:0];
   localparam logic [1:0] MISS = berth_regs_pkg::XLT_MISS[1:0];
@@ -232,8 +233,9 @@ module berth_fp_respond #(
   packet_t l_q;
   logic wanted, full, look, refusal_pop;
 
-  // The oldest atomic whose pages are held: it waits for its operands, changes the bytes, has done so.
-  typedef enum logic [2:0] {C_FETCH, C_OPERANDS, C_GO, C_WAIT, C_KEEP, C_TELL, C_TAKEN} change_state_t;
+  // The oldest atomic whose pages are held, and that is not being carried out: its operands are fetched. And the oldest that has
+  // been, whose end is kept and is then an operation.
+  typedef enum logic [1:0] {C_FETCH, C_OPERANDS, C_GO} change_state_t;
   typedef struct packed {
     logic [QW-1:0] q;
     logic [LR-1:0] slot;
@@ -244,18 +246,21 @@ module berth_fp_respond #(
   change_state_t c_state_q;
   held_t held_new, held;
   logic held_put, held_valid, held_pop, held_room, change_pop, keeps, fetches, no_turn;
+  logic ended_valid, ended_room, ended_pop, kept_done_q;
+  logic [QW-1:0] ended_of;
+  logic [LR-1:0] ended_slot;
   logic [127:0] operands, operands_q;
-  berth_card_pkg::change_end_t changed_q;
-  logic [2:0] atomics_q;                  // those whose key is looked up, and what comes then, up to the end of their flight
+  berth_card_pkg::change_end_t ended;
+  logic [AW:0] atomics_q;                 // those whose key is looked up, and what comes then, up to the end of their flight
 
   assign refusal_pop = state_q == IDLE && look_q == REFUSED;
-  assign change_pop  = state_q == IDLE && !refusal_pop && c_state_q == C_TELL;
+  assign change_pop  = state_q == IDLE && !refusal_pop && ended_valid && (ended.failed || kept_done_q);
   assign got_pop  = state_q == IDLE && !refusal_pop && !change_pop && got_valid;
   assign no_turn  = state_q != IDLE || refusal_pop || change_pop || got_valid || !room || fence_q;
-  assign late_pop = !no_turn && late_valid && atomics_q < 3'(ATOMICS);
+  assign late_pop = !no_turn && late_valid && atomics_q < (AW+1)'(ATOMICS);
   assign turn_pop = !no_turn && !late_pop && turn_valid;
   assign take     = refusal_pop || change_pop || got_pop || late_pop || turn_pop;
-  assign q_next   = refusal_pop ? look_for_q : change_pop ? held.q : got_valid ? got.tag[QW-1:0] : late_pop ? late_q : turn_q;
+  assign q_next   = refusal_pop ? look_for_q : change_pop ? ended_of : got_valid ? got.tag[QW-1:0] : late_pop ? late_q : turn_q;
   berth_fp_mem #(
       .WIDTH($bits(row)),
       .DEPTH(QPS),
@@ -309,7 +314,7 @@ module berth_fp_respond #(
   // An atomic's operands; then, in the upper half, what it gave.
   logic brings;
   assign brings  = read_valid && !read.again;
-  assign keeps   = c_state_q == C_KEEP && !brings;
+  assign keeps   = ended_valid && !ended.failed && !kept_done_q && !brings;
   assign fetches = c_state_q == C_FETCH && held_valid && state_q != FOUND;
   berth_fp_mem #(
       .WIDTH(128),
@@ -318,8 +323,8 @@ module berth_fp_respond #(
   ) m_operands (
       .clk,
       .we(brings || keeps),
-      .waddr(brings ? {read_q, put[read_q][LR-1:0]} : {held.q, held.slot}),
-      .wdata(brings ? read_operands : {changed_q.original, operands_q[63:0]}),
+      .waddr(brings ? {read_q, put[read_q][LR-1:0]} : {ended_of, ended_slot}),
+      .wdata(brings ? read_operands : {ended.original, 64'd0}),
       .re(state_q == FOUND || fetches),
       .raddr(state_q == FOUND ? {q_q, found_at_q} : {held.q, held.slot}),
       .rdata(operands)
@@ -423,7 +428,7 @@ module berth_fp_respond #(
   // Nothing is to be read: of a READ of no bytes, or as it is kept.
   wire bare = p_q.len == '0 || (p_q.again && p_q.atomic != ATOMIC_NONE);
   wire next = !is_answer_q && !gone && row_q.phase == NONE && some_q;
-  assign full   = p_q.atomic != ATOMIC_NONE && atomics_q == 3'(ATOMICS);
+  assign full   = p_q.atomic != ATOMIC_NONE && atomics_q == (AW+1)'(ATOMICS);
   assign wanted = next && !row_q.refused && may_q && !bare && !full;
   assign look   = state_q == DO && !begin_valid && wanted && look_q == FREE;
   always_ff @(posedge clk) begin
@@ -483,7 +488,7 @@ module berth_fp_respond #(
     give.len      = give.atomic ? 13'd0 : p_q.len;
     give.va       = p_q.va;
     give.asid     = p_q.asid;
-    give.original = is_change_q ? changed_q.original : kept_q;
+    give.original = is_change_q ? ended.original : kept_q;
     flight.q      = q_q;
     flight.holds  = is_answer_q && !is_refusal_q;
     flight.failed = 1'b0;
@@ -506,10 +511,10 @@ module berth_fp_respond #(
         push       = 1'b1;
         row_we     = 1'b1;
         f.phase    = NONE;
-        f.stop     = row_q.stop || changed_q.failed;
+        f.stop     = row_q.stop || ended.failed;
         again_turn = 1'b1;
-        flight.failed = changed_q.failed;
-        if (changed_q.failed) give.frame = 1'b0;
+        flight.failed = ended.failed;
+        if (ended.failed) give.frame = 1'b0;
       end else if (is_refusal_q || (next && row_q.refused)) begin
         push          = 1'b1;
         row_we        = 1'b1;
@@ -568,7 +573,7 @@ module berth_fp_respond #(
     end
   end
 
-  // ---- atomics whose pages are held: one after the other -----------------------------------------------------
+  // ---- atomics whose pages are held, and their ends -------------------------------------------------------------
   assign held_new.q    = q_q;
   assign held_new.slot = row_q.head[LR-1:0];
   assign held_new.add  = p_q.atomic == berth_card_pkg::ATOMIC_ADD;
@@ -587,13 +592,29 @@ module berth_fp_respond #(
       .rd_ready(held_pop),
       .rd_data(held)
   );
-  assign held_pop       = c_state_q == C_TAKEN && state_q == DO && !begin_valid;
+  berth_lutfifo #(
+      .WIDTH($bits(ended)),
+      .DEPTH(ATOMICS)
+  ) ends (
+      .clk,
+      .rst,
+      .wr_valid(changed_valid),
+      .wr_ready(ended_room),
+      .wr_data(changed),
+      .rd_valid(ended_valid),
+      .rd_ready(ended_pop),
+      .rd_data(ended)
+  );
+  assign {ended_of, ended_slot} = ended.tag[QW+LR-1:0];
+  assign ended_pop      = is_change_q && state_q == DO && !begin_valid;
+  assign held_pop       = c_state_q == C_GO && change_ready;
   assign change_valid   = c_state_q == C_GO;
   assign change.add     = held.add;
   assign change.asid    = held.asid;
   assign change.va      = held.va;
   assign change.operand = operands_q[127:64];
   assign change.compare = operands_q[63:0];
+  assign change.tag     = 15'({held.q, held.slot});
   always_ff @(posedge clk) begin
     case (c_state_q)
       C_FETCH: if (fetches) c_state_q <= C_OPERANDS;
@@ -601,20 +622,15 @@ module berth_fp_respond #(
         operands_q <= operands;
         c_state_q  <= C_GO;
       end
-      C_GO: if (change_ready) c_state_q <= C_WAIT;
-      C_WAIT: begin
-        changed_q <= changed;
-        if (changed_valid) c_state_q <= changed.failed ? C_TELL : C_KEEP;
-      end
-      C_KEEP:  if (keeps) c_state_q <= C_TELL;
-      C_TELL:  if (change_pop) c_state_q <= C_TAKEN;
       default: if (held_pop) c_state_q <= C_FETCH;
     endcase
-    atomics_q <= atomics_q + 3'(look && p_q.atomic != ATOMIC_NONE)
-               - 3'(looked && !push && p_q.atomic != ATOMIC_NONE) - 3'(passes && last.counts);
+    kept_done_q <= keeps || (kept_done_q && !ended_pop);
+    atomics_q <= atomics_q + (AW+1)'(look && p_q.atomic != ATOMIC_NONE)
+               - (AW+1)'(looked && !push && p_q.atomic != ATOMIC_NONE) - (AW+1)'(passes && last.counts);
     if (rst) begin
-      c_state_q <= C_FETCH;
-      atomics_q <= '0;
+      c_state_q   <= C_FETCH;
+      kept_done_q <= 1'b0;
+      atomics_q   <= '0;
     end
   end
 
@@ -781,9 +797,8 @@ module berth_fp_respond #(
       assert (!sent_valid || ({1'b0, sent.tag[FW-1:0] - done_q[FW-1:0]} < put_q - done_q && !read_bits_q[sent.tag[FW-1:0]]));
       assert (!looked || holds_q != '0);
       assert (!held_put || held_room);
-      // Nobody changes what nobody has asked for.
-      assert (!changed_valid || c_state_q == C_WAIT);
+      assert (!changed_valid || ended_room);
     end
 
-  wire unused = &{1'b0, got.tag, told, job_q, head};
+  wire unused = &{1'b0, got.tag, told, job_q, head, ended.tag};
 endmodule

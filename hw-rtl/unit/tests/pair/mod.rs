@@ -25,6 +25,8 @@ pub use crate::tx::peer::Settings;
 const SLOT: usize = 0x1200;
 /// Receive slots of packet RAM; transmit slots lie before them.
 const SLOTS: std::ops::Range<u32> = berth_abi::card::TX_SLOTS..berth_abi::card::TX_SLOTS + berth_abi::card::RX_SLOTS;
+/// Atomics that an end has under way at a time.
+const ATOMICS: usize = berth_abi::card::READ_TAGS as usize / 4;
 const PSN: u32 = 0xff_ffff;
 const QKEY: u32 = 0x8765_4321;
 /// Send queues: 1024 elements each. Receive queues: 256.
@@ -157,8 +159,8 @@ struct End {
     read_free: f64,
     writes: VecDeque<(u64, u64)>,
     write_free: f64,
-    /// The atomic that is being carried out: due, what stood there.
-    change: Option<(u64, u64)>,
+    /// The atomics that are being carried out: due, tag, what stood there.
+    changes: Vec<(u64, u64, u64)>,
     mac: VecDeque<(u64, u64)>,
     mac_free: f64,
     slots: HashMap<u32, Vec<u8>>,
@@ -218,7 +220,7 @@ impl End {
             read_free: 0.0,
             writes: VecDeque::new(),
             write_free: 0.0,
-            change: None,
+            changes: Vec::new(),
             mac: VecDeque::new(),
             mac_free: 0.0,
             slots: HashMap::new(),
@@ -600,7 +602,7 @@ impl Pair {
 
     fn offer(&mut self, k: usize) {
         let now = self.now;
-        let go = self.go() && self.ends[k].change.is_none();
+        let go = self.go() && self.ends[k].changes.len() < ATOMICS;
         self.ends[k].set("change_ready", go.into());
         for ready in ["load_ready", "store_ready", "hw_ready", "cf_ready"] {
             let go = self.go();
@@ -690,9 +692,11 @@ impl Pair {
             e.set("stored.tag", tag);
             e.set("stored.status", 0);
         }
-        let done = e.change.take_if(|change| change.0 <= now);
+        let done = (0..e.changes.len()).filter(|&i| e.changes[i].0 <= now).min_by_key(|&i| e.changes[i].0);
+        let done = done.map(|i| e.changes.swap_remove(i));
         e.set("changed_valid", done.is_some().into());
-        if let Some((_, original)) = done {
+        if let Some((_, tag, original)) = done {
+            e.set("changed.tag", tag);
             e.set("changed.failed", 0);
             e.set("changed.original", original);
         }
@@ -901,7 +905,8 @@ impl Pair {
         assert_eq!((va, operand, add), (its.va, its.operand, its.compare.is_none()), "QP {}", flow.q);
         assert!(its.compare.is_none_or(|its| its == compare), "QP {}: {compare:#x}, {:#x?}", flow.q, its.compare);
         let bytes = std::array::from_fn(|i| byte_at(va + i as u64) ^ flow.read_key as u8);
-        e.change = Some((due, u64::from_le_bytes(bytes)));
+        let tag = e.get("change.tag");
+        e.changes.push((due, tag, u64::from_le_bytes(bytes)));
     }
 
     fn write_payload(&mut self, k: usize) {

@@ -3,7 +3,7 @@
 //! [`Requester`]. Beside the RTL runs a golden [`Responder`] of each QP, step by step after the RTL's trace, and what
 //! leaves the RTL must be what the model says.
 
-use berth_abi::card::MAX_READS;
+use berth_abi::card::{MAX_READS, READ_TAGS};
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::{
     event::{EVENT_BROKEN, EVENT_INVALIDATE, EVENT_TARGET, Event as FastEvent},
@@ -36,6 +36,8 @@ const SLOTS: u32 = berth_abi::card::RX_SLOTS;
 const SLOT_0: u32 = berth_abi::card::TX_SLOTS;
 /// Bit of the tags of memory that peers write to.
 const TARGETS: u16 = 1 << 15;
+/// Atomics that are under way at a time.
+pub const ATOMICS: usize = READ_TAGS as usize / 4;
 /// Bytes that nobody has written to.
 pub const FRESH: u8 = 0xcc;
 /// Protection domain of all QPs.
@@ -336,8 +338,9 @@ pub struct Rig {
     loads: Vec<(u64, usize, u8, Answer)>,
     /// How often in a hundred such a read fails.
     pub read_fails: u64,
-    /// The atomic that is changing memory: when it has, what stood there, if it could. How often in a hundred it cannot.
-    change: Option<(u64, Option<u64>)>,
+    /// The atomics that are changing memory: when each has, its tag, what stood there, if it could. How often in a hundred one
+    /// cannot.
+    changes: Vec<(u64, u64, Option<u64>)>,
     pub change_fails: u64,
     /// SENDs with invalidate that firmware has been told of: when it says that the key has ended, QP. How many of 100 keys
     /// may not be.
@@ -426,7 +429,7 @@ impl Rig {
             back: Vec::new(),
             loads: Vec::new(),
             read_fails: 0,
-            change: None,
+            changes: Vec::new(),
             change_fails: 0,
             repeated: 0,
             atomics_counted: 0,
@@ -1073,12 +1076,14 @@ impl Rig {
             self.put(name, ready.into());
         }
         // No chance is drawn while nothing is asked for.
-        let ready = self.change.is_none() && self.stuck != Some("change_ready");
+        let ready = self.changes.len() < ATOMICS && self.stuck != Some("change_ready");
         let ready = ready && (!self.is("change_valid") || self.ready());
         self.put("change_ready", ready.into());
-        let done = self.change.take_if(|change| change.0 <= self.now);
+        let done = (0..self.changes.len()).filter(|&i| self.changes[i].0 <= self.now).min_by_key(|&i| self.changes[i].0);
+        let done = done.map(|i| self.changes.swap_remove(i));
         self.put("changed_valid", done.is_some().into());
-        if let Some((_, original)) = done {
+        if let Some((_, tag, original)) = done {
+            self.put("changed.tag", tag);
             self.put("changed.failed", original.is_none().into());
             self.put("changed.original", original.unwrap_or(0xdead));
         }
@@ -1337,11 +1342,12 @@ impl Rig {
         }
         let operands = [self.get("change.operand"), self.get("change.compare")];
         let (asid, va, add) = (self.get("change.asid") as u32, self.get("change.va"), self.is("change.add"));
+        let tag = self.get("change.tag");
         let atomic = Atomic { add, va, operands };
         let there = self.host.reaches(Span { asid, va, len: 8, write: true });
         let when = self.now + 2 + self.rng.below(self.world.read + 1);
         if !there || self.rng.below(100) < self.change_fails {
-            self.change = Some((when, None));
+            self.changes.push((when, tag, None));
             return;
         }
         let original = u64::from_le_bytes(self.memory(asid, va, 8).try_into().expect("8 bytes"));
@@ -1352,7 +1358,7 @@ impl Rig {
         };
         self.host.write(asid, va, &new.to_le_bytes());
         self.atomics_counted -= 1;
-        self.change = Some((when, Some(original)));
+        self.changes.push((when, tag, Some(original)));
         let qp = self.qps.iter_mut().find(|qp| qp.q == asid).expect("a QP");
         if let Some((posted, _)) = qp.atomics.get(qp.carried_out) {
             assert_eq!(*posted, atomic, "QP {}: not the next atomic", qp.q);
