@@ -25,10 +25,8 @@ const SAMPLES: u32 = 16;
 const PAUSE: u64 = 2_003;
 
 /// Figures that are known to fall short of their bar, and at which widths. WRITEs wait for TARGET, which looks keys and pages
-/// up for one packet at a time; a READ alone for RESPOND, which does likewise, step by step. An atomic reads memory of the host
-/// and writes it, and no other one of the card begins before.
-const SHORT: &[(&str, &[usize])] =
-    &[("rate_write_16qp", &[512]), ("rate_atomic", &[512]), ("lat_read", &[64, 128, 256, 512])];
+/// up for one packet at a time; a READ alone for RESPOND, which does likewise, step by step.
+const SHORT: &[(&str, &[usize])] = &[("rate_write_16qp", &[512]), ("lat_read", &[64, 128, 256, 512])];
 
 fn known_short(row: Row, data_w: usize) -> Row {
     let known = SHORT.iter().any(|(id, widths)| *id == row.id && widths.contains(&data_w));

@@ -83,7 +83,7 @@ const FIGURES: &[Figure] = &[
     },
     Figure { ids: &["bw_foreign_1qp"], run: fast::foreign, long: false, bars: true },
     Figure { ids: &["key_lookup"], run: fast::key_lookup, long: false, bars: true },
-    Figure { ids: &["rate_atomic"], run: fast::atomics, long: true, bars: true },
+    Figure { ids: &["rate_atomic"], run: fast::atomics, long: false, bars: true },
     Figure { ids: &["write_on_demand", "read_on_demand"], run: fast::one_sided_on_demand, long: true, bars: true },
     Figure { ids: &["lat_tx", "lat_rx"], run: fast::latency, long: false, bars: true },
     Figure { ids: &["lat_read"], run: fast::read_latency, long: true, bars: true },
