@@ -1079,7 +1079,8 @@ impl Rig {
         let ready = self.changes.len() < ATOMICS && self.stuck != Some("change_ready");
         let ready = ready && (!self.is("change_valid") || self.ready());
         self.put("change_ready", ready.into());
-        let done = (0..self.changes.len()).filter(|&i| self.changes[i].0 <= self.now).min_by_key(|&i| self.changes[i].0);
+        let done =
+            (0..self.changes.len()).filter(|&i| self.changes[i].0 <= self.now).min_by_key(|&i| self.changes[i].0);
         let done = done.map(|i| self.changes.swap_remove(i));
         self.put("changed_valid", done.is_some().into());
         if let Some((_, tag, original)) = done {
