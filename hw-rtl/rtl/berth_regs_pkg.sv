@@ -45,6 +45,10 @@ package berth_regs_pkg;
     localparam logic [31:0] CLOCK_HZ                 = 32'h0ee6b280; // Clock of the engines in Hz: card cycles per second
     localparam logic [31:0] FW_RAM_BYTES             = 32'h00040000; // Bytes of RAM that hold firmware, its data and its stack
     localparam logic [31:0] MAX_READS                = 32'h00000020; // RDMA READ requests that may be under way to a QP at most, a power of two
+    localparam logic [31:0] RAW_QUEUES               = 32'h00000004; // Raw queues: the kernel's, for whole Ethernet frames
+    localparam logic [31:0] RAW_FILTERS              = 32'h00000008; // Filters that choose among them
+    localparam logic [31:0] RAW_ELEMENTS             = 32'h00000020; // Elements of each ring of a raw queue that the card has fetched and not used, a power of two
+    localparam logic [31:0] RAW_SEND_BYTES           = 32'h00008000; // Bytes of frames of raw queues that are on their way out, a power of two
     localparam logic [31:0] FW_MAGIC                 = 32'h31574642; // Magic of a firmware image: "BFW1"
     localparam logic [31:0] FW_HEADER_BYTES          = 32'h00000020; // Bytes of a firmware image's header (struct `FwHeader`)
 
@@ -89,6 +93,8 @@ package berth_regs_pkg;
     localparam logic [31:0] DB_SQ                    = 32'h00000000; // Send-queue doorbell: QPN in bits 15:0, producer index in bits 31:16 (free-running), bytes posted so far (modulo 2^32) in bits 63:32
     localparam logic [31:0] DB_RQ                    = 32'h00000008; // Receive-queue doorbell: QPN in bits 15:0, producer index in bits 31:16 (free-running)
     localparam logic [31:0] DB_CQ                    = 32'h00000010; // Completion-queue doorbell: CQN in bits 15:0, consumer index in bits 31:16 (free-running), bit 63 arms the notification for the next completion (at once, if there is one beyond the consumer index already)
+    localparam logic [31:0] DB_RAW_SQ                = 32'h00000018; // Send doorbell of a raw queue, in page 0 only: queue in bits 15:0, producer index in bits 31:16 (free-running)
+    localparam logic [31:0] DB_RAW_RQ                = 32'h00000020; // Receive doorbell of a raw queue, likewise
     localparam logic [31:0] DB_WQE                   = 32'h00000040; // Send-queue doorbell with its element: a slot of eight words, written in order
 
     // Commands (host to card)
@@ -117,6 +123,10 @@ package berth_regs_pkg;
     localparam logic [31:0] CMD_KEY_FREE             = 32'h00000021; // Firmware
     localparam logic [31:0] CMD_KEYS_DROP            = 32'h00000022; // Firmware
     localparam logic [31:0] CMD_QP_PEER              = 32'h00000023; // Firmware
+    localparam logic [31:0] CMD_RAW_CREATE           = 32'h00000024; // Firmware
+    localparam logic [31:0] CMD_RAW_DESTROY          = 32'h00000025; // Firmware
+    localparam logic [31:0] CMD_RAW_MODE             = 32'h00000026; // Firmware
+    localparam logic [31:0] CMD_RAW_FILTER           = 32'h00000027; // Firmware
 
     // Events (card to host)
     localparam logic [31:0] EV_PAGE_NEED             = 32'h00000001; // RTL
@@ -255,6 +265,11 @@ package berth_regs_pkg;
     localparam logic [31:0] C_FP_ANSWERS             = 32'h0000003a; // Fast path: packets of answers to RDMA READs and atomics, repeated ones included, as they were given to be sent
     localparam logic [31:0] C_FP_ATOMICS             = 32'h0000003b; // Fast path: atomics of peers that were carried out
     localparam logic [31:0] C_FP_ATOMICS_AGAIN       = 32'h0000003c; // Fast path: answers to atomics that had been carried out before
+    localparam logic [31:0] C_RAW_SENT               = 32'h0000003d; // Raw queues: frames sent
+    localparam logic [31:0] C_RAW_RECEIVED           = 32'h0000003e; // Raw queues: frames given to receives
+    localparam logic [31:0] C_RAW_BAD                = 32'h0000003f; // Raw queues: elements that are malformed, or could not be read, or whose memory could not; doorbells further ahead than the ring is deep
+    localparam logic [31:0] C_RAW_NO_RECEIVE         = 32'h00000040; // Raw queues: frames dropped for want of a receive
+    localparam logic [31:0] C_RAW_TOO_LONG           = 32'h00000041; // Raw queues: frames dropped that are longer than their receive
 
     // Firmware counters
     localparam logic [31:0] F_NO_CREDIT              = 32'h00000000; // Connections ended by a data packet without a credit, from a rogue peer (invariant 1)
@@ -374,6 +389,9 @@ package berth_regs_pkg;
     localparam logic [31:0] CPU_CQE_GO               = 32'h00000180; // wo: queues the completion for the CQN in bits 15:0
     localparam logic [31:0] CPU_FAST_EVENT           = 32'h000001b0; // ro: event of the fast path: code in bits 31:24 (0: none), QPN in bits 23:8, bits 39:32 of its argument in bits 7:0
     localparam logic [31:0] CPU_FAST_ARG             = 32'h000001b4; // ro, pops: bits 31:0 of its argument
+    localparam logic [31:0] CPU_RAW_W0               = 32'h000001c0; // wo: first of the 6 words that say what is done to a raw queue
+    localparam logic [31:0] CPU_RAW_GO               = 32'h000001d8; // wo: does it: `RAW_GO_*`
+    localparam logic [31:0] CPU_RAW_BUSY             = 32'h000001dc; // ro: bit n: raw queue n exists, or DMA of it is under way
 
     // Soft core: flags of a received frame
     localparam logic [31:0] RX_FLAG_ICRC_OK          = 32'h00000001; // The frame is IPv4 / UDP to port 4791 and its iCRC is right
@@ -398,6 +416,17 @@ package berth_regs_pkg;
     localparam logic [31:0] LIST_OVERFLOW            = 32'h00000003; // More credits than the FIFO has room for: not taken
     localparam logic [31:0] LIST_EARLY               = 32'h00000004; // The first credit of the previous list has not been used yet, so no proof can have come: not taken
     localparam logic [31:0] LIST_BAD                 = 32'h00000005; // Length 0 or above `MAX_LIST`: not taken
+
+    // Raw queues: flags
+    localparam logic [31:0] RAW_DEFAULT              = 32'h00000001; // It takes what no filter takes
+    localparam logic [31:0] RAW_MULTICAST            = 32'h00000002; // It takes frames to all multicast addresses
+    localparam logic [31:0] RAW_PROMISCUOUS          = 32'h00000004; // It takes frames to any address
+
+    // Raw queues: filters
+    localparam logic [31:0] RAW_MATCH_ETHERTYPE      = 32'h00000001; // Type of the Ethernet frame
+    localparam logic [31:0] RAW_MATCH_PROTOCOL       = 32'h00000002; // Protocol of IPv4, or next header of IPv6
+    localparam logic [31:0] RAW_MATCH_PORT           = 32'h00000004; // Destination port of UDP or TCP, in IPv4 that is no later fragment, or directly in IPv6
+    localparam logic [31:0] RAW_MATCH_MAC            = 32'h00000008; // Destination MAC address
 
     // Frames: opcodes
     localparam logic [31:0] BTH_SEND_FIRST           = 32'h00000000; // RC SEND First
@@ -483,6 +512,30 @@ package berth_regs_pkg;
         logic [3:0] zero_7_4;
         logic [3:0] log2; // log2 of its entries
     } cpu_cq_attr_t;
+    typedef struct packed {
+        logic [4:0] zero_31_27;
+        logic [2:0] flags; // `RAW_*` flags
+        logic [3:0] zero_23_20;
+        logic [3:0] log2_rq; // log2 of the receive ring's elements
+        logic [3:0] zero_15_12;
+        logic [3:0] log2_sq; // log2 of the send ring's elements
+        logic [7:0] queue; // Queue
+    } cpu_raw_attr_t;
+    typedef struct packed {
+        logic [15:0] recv; // CQN for receives
+        logic [15:0] send; // CQN for sends
+    } cpu_raw_cqs_t;
+    typedef struct packed {
+        logic [7:0] protocol; // Protocol
+        logic [3:0] zero_23_20;
+        logic [3:0] fields; // `RAW_MATCH_*`; 0 ends the filter
+        logic [7:0] queue; // Queue
+        logic [7:0] filter; // Filter
+    } cpu_raw_filter_attr_t;
+    typedef struct packed {
+        logic [15:0] port; // Destination port
+        logic [15:0] ethertype; // Type of the frame
+    } cpu_raw_filter_ports_t;
 
     // Layout beyond the tables
     localparam logic [31:0] CPU_FAST                 = 32'h82000000; // Bus address of the fast path's rows
@@ -515,7 +568,17 @@ package berth_regs_pkg;
     localparam logic [31:0] SLOT_INLINE              = 32'h00000028; // Most bytes of data in an element that a doorbell brings
     localparam logic [31:0] MAX_SGE                  = 32'h00000007; // Ranges of a queue element
     localparam logic [31:0] WQE_BYTES                = 32'h00000080; // Bytes of a queue element
-    localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h0000003d; // RTL counters (see C_*)
+    localparam logic [31:0] RAW_SGES                 = 32'h00000003; // Ranges of an element of a raw queue
+    localparam logic [31:0] RAW_WQE_BYTES            = 32'h00000040; // Bytes of an element of a raw queue
+    localparam logic [31:0] RAW_FRAME_BYTES          = 32'h00001200; // Bytes of its longest frame
+    localparam logic [31:0] RAW_LEAST_BYTES          = 32'h0000000e; // Bytes of its shortest frame
+    localparam logic [31:0] RAW_RECEIVE_BYTES        = 32'h0000ffff; // Most bytes of a receive of a raw queue
+    localparam logic [31:0] RAW_QPN                  = 32'h01000000; // Number of raw queue 0 in completions
+    localparam logic [31:0] RAW_GO_CREATE            = 32'h00000001; // Makes a raw queue
+    localparam logic [31:0] RAW_GO_END               = 32'h00000002; // Ends it
+    localparam logic [31:0] RAW_GO_MODE              = 32'h00000003; // Sets its flags
+    localparam logic [31:0] RAW_GO_FILTER            = 32'h00000004; // Sets a filter
+    localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h00000042; // RTL counters (see C_*)
 
     // Packet RAM
     localparam logic [31:0] PKT_RX_BASE              = 32'h00012000; // Offset of receive slot 0 in packet RAM

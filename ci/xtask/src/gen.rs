@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::gen_rows::{fields, packed};
-use berth_abi::{card, counters, cpu, host, message, ring, status, wire, wqe};
+use berth_abi::{card, counters, cpu, host, message, raw, ring, status, wire, wqe};
 
 /// A table as `berth-abi` declares it: (name, value, text).
 pub type Table = &'static [(&'static str, u64, &'static str)];
@@ -149,6 +149,18 @@ const SECTIONS: &[Section] = &[
         table: cpu::LIST_TABLE,
     },
     Section {
+        title: "Raw queues: flags",
+        intro: "Of a queue, in `CMD_RAW_CREATE` and `CMD_RAW_MODE`.",
+        show: Show::Hex,
+        table: raw::RAW_FLAG_TABLE,
+    },
+    Section {
+        title: "Raw queues: filters",
+        intro: "What a filter compares, in `CMD_RAW_FILTER`.",
+        show: Show::Hex,
+        table: raw::RAW_MATCH_TABLE,
+    },
+    Section {
         title: "Frames: opcodes",
         intro: "Of the base transport header (IBTA 9.2.1, table 38).",
         show: Show::Hex,
@@ -202,6 +214,16 @@ const EXTRA: Table = &[
     ("SLOT_INLINE", wqe::SLOT_INLINE as u64, " Most bytes of data in an element that a doorbell brings."),
     ("MAX_SGE", wqe::MAX_SGE as u64, " Ranges of a queue element."),
     ("WQE_BYTES", wqe::WQE_BYTES as u64, " Bytes of a queue element."),
+    ("RAW_SGES", raw::RAW_SGES as u64, " Ranges of an element of a raw queue."),
+    ("RAW_WQE_BYTES", raw::RAW_WQE_BYTES as u64, " Bytes of an element of a raw queue."),
+    ("RAW_FRAME_BYTES", raw::RAW_FRAME_BYTES as u64, " Bytes of its longest frame."),
+    ("RAW_LEAST_BYTES", raw::RAW_LEAST_BYTES as u64, " Bytes of its shortest frame."),
+    ("RAW_RECEIVE_BYTES", raw::RAW_RECEIVE_BYTES as u64, " Most bytes of a receive of a raw queue."),
+    ("RAW_QPN", raw::RAW_QPN as u64, " Number of raw queue 0 in completions."),
+    ("RAW_GO_CREATE", raw::RAW_GO_CREATE as u64, " Makes a raw queue."),
+    ("RAW_GO_END", raw::RAW_GO_END as u64, " Ends it."),
+    ("RAW_GO_MODE", raw::RAW_GO_MODE as u64, " Sets its flags."),
+    ("RAW_GO_FILTER", raw::RAW_GO_FILTER as u64, " Sets a filter."),
     ("NUM_RTL_COUNTERS", counters::NUM_RTL_COUNTERS as u64, " RTL counters (see C_*)."),
 ];
 

@@ -82,6 +82,14 @@ table! {
     FW_RAM_BYTES = 0x4_0000, 0x4_0000, 0x10_0000;
     /// RDMA READ requests that may be under way to a QP at most, a power of two.
     MAX_READS = 32;
+    /// Raw queues: the kernel's, for whole Ethernet frames.
+    RAW_QUEUES = 4, 2;
+    /// Filters that choose among them.
+    RAW_FILTERS = 8, 4;
+    /// Elements of each ring of a raw queue that the card has fetched and not used, a power of two.
+    RAW_ELEMENTS = 32, 8;
+    /// Bytes of frames of raw queues that are on their way out, a power of two.
+    RAW_SEND_BYTES = 32768, 16384;
     /// Magic of a firmware image: "BFW1".
     FW_MAGIC = 0x3157_4642;
     /// Bytes of a firmware image's header (struct `FwHeader`).

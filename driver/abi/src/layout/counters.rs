@@ -126,6 +126,16 @@ table! {
     C_FP_ATOMICS = 59;
     /// Fast path: answers to atomics that had been carried out before.
     C_FP_ATOMICS_AGAIN = 60;
+    /// Raw queues: frames sent.
+    C_RAW_SENT = 61;
+    /// Raw queues: frames given to receives.
+    C_RAW_RECEIVED = 62;
+    /// Raw queues: elements that are malformed, or could not be read, or whose memory could not; doorbells further ahead than the ring is deep.
+    C_RAW_BAD = 63;
+    /// Raw queues: frames dropped for want of a receive.
+    C_RAW_NO_RECEIVE = 64;
+    /// Raw queues: frames dropped that are longer than their receive.
+    C_RAW_TOO_LONG = 65;
     }
 }
 /// RTL counters.

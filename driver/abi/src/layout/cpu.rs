@@ -5,6 +5,7 @@
 //! statistics RAM take byte, half-word and word accesses.
 
 use super::Record;
+use super::raw::{RawAttr, RawCqs, RawFilterAttr, RawFilterPorts};
 
 /// Firmware RAM (cached).
 pub const CPU_RAM: u32 = 0x0000_0000;
@@ -166,6 +167,13 @@ table! {
     CPU_FAST_EVENT = 0x1b0;
     /// ro, pops: bits 31:0 of its argument.
     CPU_FAST_ARG = 0x1b4;
+
+    /// wo: first of the 6 words that say what is done to a raw queue.
+    CPU_RAW_W0 = 0x1c0;
+    /// wo: does it: `RAW_GO_*`.
+    CPU_RAW_GO = 0x1d8;
+    /// ro: bit n: raw queue n exists, or DMA of it is under way.
+    CPU_RAW_BUSY = 0x1dc;
     }
 }
 
@@ -242,6 +250,10 @@ pub const CPU_RECORDS: &[(&str, &Record)] = &[
     ("CPU_TX_SEND", &TxSend::RECORD),
     ("CPU_TX_DONE", &TxDone::RECORD),
     ("CPU_CQ_ATTR", &CqAttr::RECORD),
+    ("CPU_RAW_W0", &RawAttr::RECORD),
+    ("CPU_RAW_W0 + 4", &RawCqs::RECORD),
+    ("CPU_RAW_W0", &RawFilterAttr::RECORD),
+    ("CPU_RAW_W0 + 4", &RawFilterPorts::RECORD),
 ];
 
 table! {

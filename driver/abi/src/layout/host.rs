@@ -103,6 +103,10 @@ table! {
     DB_RQ = 0x008;
     /// Completion-queue doorbell: CQN in bits 15:0, consumer index in bits 31:16 (free-running), bit 63 arms the notification for the next completion (at once, if there is one beyond the consumer index already).
     DB_CQ = 0x010;
+    /// Send doorbell of a raw queue, in page 0 only: queue in bits 15:0, producer index in bits 31:16 (free-running).
+    DB_RAW_SQ = 0x018;
+    /// Receive doorbell of a raw queue, likewise.
+    DB_RAW_RQ = 0x020;
     /// Send-queue doorbell with its element: a slot of eight words, written in order. First the element's first 56 bytes (at most two SGEs, or data inline), then, as commit, the word that `DB_SQ` takes; the element stands in the queue as well. A slot that is torn, or of a QP that the fast path does not have, counts as `DB_SQ`.
     DB_WQE = 0x040;
     }

@@ -469,7 +469,7 @@ pub const CTX_DEVICE_LOST: u32 = 5;
 #[derive(Clone, Copy, Debug)]
 pub struct Counters {
     /// out: RTL counters (`RTL_COUNTER_TABLE`).
-    pub rtl: [u64; 64],
+    pub rtl: [u64; 96],
     /// out: firmware counters (`FW_COUNTER_TABLE`).
     pub fw: [u64; 48],
     /// out: driver counters (`DRV_COUNTER_TABLE`).
@@ -478,7 +478,7 @@ pub struct Counters {
 impl Counters {
     /// All are 0.
     pub const ZERO: Self = Self {
-        rtl: [0; 64],
+        rtl: [0; 96],
         fw: [0; 48],
         drv: [0; 32],
     };

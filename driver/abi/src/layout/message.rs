@@ -397,6 +397,56 @@ messages! {
         /// How often in a row the peer may have no receive for a packet before that fails: 0 to 6; 7: any number of times.
         rnr_retries: u32 = 9,
     }
+    /// Makes a raw queue.
+    RawCreate = CMD_RAW_CREATE {
+        /// Its number, below `RAW_QUEUES`.
+        queue: u8 = 2 . 0,
+        /// log2 of the send ring's elements, 3 to 12.
+        log2_sq: u8 = 2 . 8,
+        /// log2 of the receive ring's elements, 3 to 12.
+        log2_rq: u8 = 2 . 16,
+        /// `RAW_DEFAULT`, `RAW_MULTICAST`, `RAW_PROMISCUOUS`.
+        flags: u8 = 2 . 24,
+        /// CQN for sends.
+        send_cqn: u16 = 3 . 0,
+        /// CQN for receives.
+        recv_cqn: u16 = 3 . 16,
+        /// Bus address of the send ring: a multiple of 4096.
+        sq_base: u64 = 4,
+        /// Bus address of the receive ring: a multiple of 4096.
+        rq_base: u64 = 6,
+    }
+    /// Ends a raw queue.
+    RawDestroy = CMD_RAW_DESTROY {
+        /// Its number.
+        queue: u8 = 2 . 0,
+    }
+    /// Sets the flags of a raw queue.
+    RawMode = CMD_RAW_MODE {
+        /// Its number.
+        queue: u8 = 2 . 0,
+        /// `RAW_DEFAULT`, `RAW_MULTICAST`, `RAW_PROMISCUOUS`.
+        flags: u8 = 2 . 24,
+    }
+    /// Sets a filter.
+    RawFilter = CMD_RAW_FILTER {
+        /// Its number, below `RAW_FILTERS`: the lowest one that matches decides.
+        filter: u8 = 2 . 0,
+        /// Raw queue that gets the frames.
+        queue: u8 = 2 . 8,
+        /// `RAW_MATCH_*` of what is compared, all of which must match; 0 ends the filter.
+        fields: u8 = 2 . 16,
+        /// Protocol of IPv4, or next header of IPv6.
+        protocol: u8 = 2 . 24,
+        /// Type of the Ethernet frame.
+        ethertype: u16 = 3 . 0,
+        /// Destination port of UDP or TCP.
+        port: u16 = 3 . 16,
+        /// Bytes 0 to 3 of the destination MAC address, byte 0 in the highest bits.
+        mac_first: u32 = 4,
+        /// Bytes 4 and 5, byte 4 in the higher bits.
+        mac_last: u32 = 5,
+    }
     }
 }
 

@@ -98,6 +98,7 @@ pub mod cpu;
 pub mod host;
 pub mod ioctl;
 pub mod message;
+pub mod raw;
 pub mod ring;
 pub mod rows;
 pub mod status;

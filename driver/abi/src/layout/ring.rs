@@ -81,6 +81,14 @@ table! {
     CMD_KEYS_DROP = 34;
     /// Firmware. Gives a QP of message mode a peer that speaks plain RoCEv2, without a connection request. Done at once; the outcome is `EV_CM_ESTABLISHED`, when the peer's MAC address is known, or `EV_CM_CLOSED`.
     CMD_QP_PEER = 35;
+    /// Firmware. Makes a raw queue, which takes and sends whole Ethernet frames for the kernel.
+    CMD_RAW_CREATE = 36;
+    /// Firmware. Ends a raw queue and its filters. Done when none of its DMA is under way; elements that are not complete by then have no completions.
+    CMD_RAW_DESTROY = 37;
+    /// Firmware. Says anew which frames a raw queue takes.
+    CMD_RAW_MODE = 38;
+    /// Firmware. Sets a filter that chooses a raw queue for frames, or ends it.
+    CMD_RAW_FILTER = 39;
     }
 }
 
@@ -95,7 +103,7 @@ table! {
     EV_PAGE_EVICTED = 3;
     /// RTL. A notification that was armed on a CQ has fired.
     EV_CQ_NOTIFY = 4;
-    /// RTL. A CQ overran: a completion was lost, and the QP that it was for is to be put in error.
+    /// RTL. A CQ overran: a completion was lost, and the QP that it was for is to be put in error. Of a raw queue it is `RAW_QPN` and its number.
     EV_CQ_OVERRUN = 5;
     /// Firmware. A command is done.
     EV_CMD_DONE = 16;
