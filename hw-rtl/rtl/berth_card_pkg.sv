@@ -53,6 +53,7 @@ package berth_card_pkg;
     // A command to move a payload between packet RAM and memory, and its end.
     typedef struct packed {
         logic        reverse;    // a write of at most 8 bytes, the last one first: `place` is the complement of that one's address
+        logic        bus;        // `va` is a bus address, and `asid` says nothing
         logic [17:0] place;
         logic [12:0] len;
         logic [7:0]  asid;
@@ -133,6 +134,9 @@ package berth_card_pkg;
     typedef struct packed {
         queue_read_t rx, tx;
     } queue_reads_t;
+    typedef struct packed {
+        queue_read_t raw, rx, tx;
+    } all_queue_reads_t;
     typedef struct packed {
         logic [7:0] tag;
         logic [9:0] off;         // of the beat in what was asked for
@@ -222,6 +226,9 @@ package berth_card_pkg;
     typedef struct packed {
         completion_t rx, tx;
     } completions_t;
+    typedef struct packed {
+        completion_t raw, rx, tx;
+    } all_completions_t;
 
     // A doorbell of a completion queue.
     typedef struct packed {
@@ -294,6 +301,54 @@ package berth_card_pkg;
         logic        loop;       // to this card's own receiver
         logic [7:0]  tag;        // comes back when it has left
     } frame_out_t;
+
+    // ---- raw queues -------------------------------------------------------------------------------------------------
+
+    // What firmware does to a raw queue or a filter, and a doorbell of one.
+    typedef struct packed {
+        logic [2:0]      go;     // RAW_GO_*
+        logic [6*32-1:0] words;  // from CPU_RAW_W0 on
+    } raw_setup_t;
+    typedef struct packed {
+        logic        rq;         // of the receive ring
+        logic [15:0] number;
+        logic [15:0] pi;         // elements posted so far
+    } raw_doorbell_t;
+
+    // An element as it lies in memory, the first word in the low bits.
+    typedef struct packed {
+        logic [31:0] reserved;
+        logic [31:0] len;
+        logic [63:0] addr;
+    } raw_sge_t;
+    typedef struct packed {
+        raw_sge_t    third, second, first;
+        logic [63:0] wr_id;
+        logic [31:0] length;
+        logic [15:0] num_sge;
+        logic [7:0]  flags;
+        logic [7:0]  opcode;
+    } raw_wqe_t;
+
+    // One that is fetched.
+    typedef struct packed {
+        logic        failed;     // it could not be read, and the rest says nothing
+        logic [15:0] count;      // elements of the ring up to its end
+        raw_wqe_t    wqe;
+    } raw_element_t;
+
+    // A frame for a raw queue.
+    typedef struct packed {
+        logic [1:0]  number;
+        logic [17:0] place;
+        logic [12:0] len;
+    } raw_frame_t;
+
+    // Increments of counters (C_RAW_*, C_RX_NOT_FOR_US).
+    typedef struct packed {
+        logic sent, received, no_receive, too_long, not_ours;
+        logic [2:0] bad;
+    } raw_events_t;
 
     // ---- fast path --------------------------------------------------------------------------------------------------
 

@@ -519,7 +519,7 @@ package berth_regs_pkg;
         logic [3:0] log2_rq; // log2 of the receive ring's elements
         logic [3:0] zero_15_12;
         logic [3:0] log2_sq; // log2 of the send ring's elements
-        logic [7:0] queue; // Queue
+        logic [7:0] number; // Queue
     } cpu_raw_attr_t;
     typedef struct packed {
         logic [15:0] recv; // CQN for receives
@@ -529,7 +529,7 @@ package berth_regs_pkg;
         logic [7:0] protocol; // Protocol
         logic [3:0] zero_23_20;
         logic [3:0] fields; // `RAW_MATCH_*`; 0 ends the filter
-        logic [7:0] queue; // Queue
+        logic [7:0] target; // Queue
         logic [7:0] filter; // Filter
     } cpu_raw_filter_attr_t;
     typedef struct packed {

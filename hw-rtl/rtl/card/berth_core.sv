@@ -239,8 +239,9 @@ module berth_core #(
     logic                fc_req, fc_ack, fe_valid, fe_pop, fp_busy, fp_due;
     logic [31:0]         fp_due_at;
     logic [31:0]         fc_rdata;
-    logic                cf_valid, cf_ready;
-    berth_card_pkg::frame_t rf, cf;
+    logic                cf_valid, core_valid;
+    berth_card_pkg::frame_t rf, cf, core_frame;
+    logic [8*96-1:0]     cf_hdr;
     logic                rf_valid, rf_ready, hd_re, rfree_valid;
     logic [17:0]         hd_addr, rfree_addr;
     logic [8*96-1:0]     rf_hdr;
@@ -253,6 +254,7 @@ module berth_core #(
     logic [7:0]          fl_tag;
     berth_card_pkg::fast_amounts_t fp_amounts;
     logic [47:0]         own_mac;
+    logic [31:0]         own_ip;
 
     berth_fp #(.DATA_W(DATA_W), .HOST_W(HOST_W), .QPS(berth_regs_pkg::NUM_QP_ROWS), .WB($clog2(berth_regs_pkg::FAST_PLACES))) fp (
         .clk(clk), .rst(card_rst), .busy(fp_busy), .due(fp_due), .due_at(fp_due_at), .now(cycles[37:6]),
@@ -267,7 +269,33 @@ module berth_core #(
         .hw_strb(hw_strb), .fs_valid(fs_valid), .fs_ready(fs_ready), .fs(fs), .fl_valid(fl_valid), .fl_tag(fl_tag),
         .rf_valid(rf_valid), .rf_ready(rf_ready), .rf(rf), .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr),
         .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr), .cf_valid(cf_valid),
-        .cf_ready(cf_ready), .cf(cf), .fp_amounts(fp_amounts), .own_mac(own_mac)
+        .cf_ready(1'b1), .cf(cf), .cf_hdr(cf_hdr), .fp_amounts(fp_amounts), .own_mac(own_mac), .own_ip(own_ip)
+    );
+
+    // ---- raw queues --------------------------------------------------------------------
+    logic                raw_busy, raw_setup_valid, rdb_valid, raw_qr_valid, raw_qr_ready, raw_qc_valid, raw_done_valid, raw_done_ready;
+    logic                raw_load_valid, raw_load_ready, raw_loaded_valid, raw_store_valid, raw_store_ready, raw_stored_valid;
+    logic [3:0]          raw_setup_busy;
+    berth_card_pkg::raw_setup_t    raw_setup;
+    berth_card_pkg::raw_doorbell_t rdb;
+    berth_card_pkg::queue_read_t   raw_qr;
+    berth_card_pkg::completion_t   raw_done;
+    berth_card_pkg::payload_t      raw_load, raw_store;
+    berth_card_pkg::frame_out_t    ws;
+    berth_card_pkg::raw_events_t   raw_ev;
+    logic                ws_valid, ws_ready, wl_valid, wide, xfree_valid;
+    logic [17:0]         xfree_addr;
+
+    berth_raw #(.DATA_W(DATA_W), .HOST_W(HOST_W)) raw (
+        .clk(clk), .rst(card_rst), .busy(raw_busy), .setup_valid(raw_setup_valid), .setup(raw_setup),
+        .setup_busy(raw_setup_busy), .own_mac(own_mac), .own_ip(own_ip), .bell_valid(rdb_valid), .bell(rdb),
+        .qr_valid(raw_qr_valid), .qr_ready(raw_qr_ready), .qr(raw_qr), .qc_valid(raw_qc_valid), .qc_data(qc_data), .qc(qc),
+        .done_valid(raw_done_valid), .done_ready(raw_done_ready), .done(raw_done), .load_valid(raw_load_valid),
+        .load_ready(raw_load_ready), .load(raw_load), .loaded_valid(raw_loaded_valid), .loaded(loaded),
+        .store_valid(raw_store_valid), .store_ready(raw_store_ready), .store(raw_store), .stored_valid(raw_stored_valid),
+        .stored(stored), .ws_valid(ws_valid), .ws_ready(ws_ready), .ws(ws), .wl_valid(wl_valid), .wide(wide),
+        .cf_valid(cf_valid), .cf(cf), .cf_hdr(cf_hdr), .core_valid(core_valid), .core(core_frame), .free_valid(xfree_valid),
+        .free_place(xfree_addr), .ev(raw_ev)
     );
 
     assign mmio_ready = hostif_mmio_ready && !card_rst && fwl_room;
@@ -303,14 +331,19 @@ module berth_core #(
         .qr_valid(qr_valid), .qr_ready(qr_ready), .qr(qr), .qc_valid(qc_valid), .qc_data(qc_data),
         .qc(qc), .fcq_valid(fcq_valid), .fcq_ready(fcq_ready), .fcq(fcq), .xa_valid(xa_valid), .xa_ready(xa_ready),
         .xa(xa), .xr_room(xr_room), .xr_valid(xr_valid), .xr(xr), .fdb_valid(fdb_valid), .fdb_ready(fdb_ready),
-        .fdb(fdb), .stat_req(stat_req), .stat_addr(stat_addr), .stat_rdata(stat_rdata), .wire_amounts(wire_amounts),
+        .fdb(fdb), .raw_setup_valid(raw_setup_valid), .raw_setup(raw_setup), .raw_setup_busy(raw_setup_busy),
+        .rdb_valid(rdb_valid), .rdb(rdb), .raw_load_valid(raw_load_valid), .raw_load_ready(raw_load_ready),
+        .raw_load(raw_load), .raw_loaded_valid(raw_loaded_valid), .raw_store_valid(raw_store_valid),
+        .raw_store_ready(raw_store_ready), .raw_store(raw_store), .raw_stored_valid(raw_stored_valid),
+        .raw_qr_valid(raw_qr_valid), .raw_qr_ready(raw_qr_ready), .raw_qr(raw_qr), .raw_qc_valid(raw_qc_valid),
+        .raw_done_valid(raw_done_valid), .raw_done_ready(raw_done_ready), .raw_done(raw_done), .stat_req(stat_req), .stat_addr(stat_addr), .stat_rdata(stat_rdata), .wire_amounts(wire_amounts),
         .idle_skipped(idle_skipped), .cycles(cycles), .soft_rst(soft_rst)
     );
 
     // ---- packet RAM ------------------------------------------------------------------
-    logic                tr_valid, tr_ready, tr_rvalid, tr_ready_core, tr_ready_fast, tr_rvalid_core, tr_rvalid_fast;
+    logic                tr_valid, tr_ready, tr_rvalid, tr_ready_core, tr_ready_fast, tr_rvalid_core, tr_rvalid_fast, tr_rvalid_raw;
     logic [18:0]         tr_addr;
-    logic [DATA_W-1:0]   tr_rdata, tr_rdata_core, tr_rdata_fast;
+    logic [DATA_W-1:0]   tr_rdata, tr_rdata_core, tr_rdata_fast, tr_rdata_raw;
     logic                pw_ready_core, pw_ready_fast;
     logic                rw_valid, rw_ready;
     logic [17:0]         rw_addr;
@@ -326,23 +359,40 @@ module berth_core #(
         .p_addr(p_addr), .p_wdata(p_wdata), .p_strb(p_strb), .p_rdata(p_rdata)
     );
 
+    // Raw queues' transmit RAM lies behind the fast path's, and is addressed modulo its size.
+    logic pw_raw, tr_raw, unused_raw;
+    assign pw_raw = pw_addr[18:16] == 3'b111;
+    assign tr_raw = tr_addr[18:16] == 3'b111;
+    logic [2:0] always_ready;
+    berth_fp_ram #(.DATA_W(DATA_W), .HOST_W(HOST_W), .SIZE(berth_regs_pkg::RAW_SEND_BYTES)) raw_ram (
+        .clk(clk), .rst(rst),
+        .pw_valid(pw_valid && pw_raw), .pw_ready(always_ready[0]), .pw_addr(pw_addr[17:0]), .pw_data(pw_data), .pw_strb(pw_strb),
+        .hw_valid(1'b0), .hw_ready(always_ready[1]), .hw_addr('0), .hw_data('0), .hw_strb('0),
+        .tr_valid(tr_valid && tr_raw), .tr_ready(always_ready[2]), .tr_addr(tr_addr[17:0]),
+        .tr_rvalid(tr_rvalid_raw), .tr_rdata(tr_rdata_raw)
+    );
+    assign unused_raw = &{1'b0, always_ready};
+    initial if (32'h3_0000 < 8*512 + berth_regs_pkg::FAST_BIG_FRAMES*4608 + berth_regs_pkg::FAST_SMALL_FRAMES*1280)
+        $fatal(1, "berth_core: the fast path's transmit RAM is where raw queues' is");
+
     berth_fp_ram #(.DATA_W(DATA_W), .HOST_W(HOST_W)) fp_ram (
         .clk(clk), .rst(rst),
-        .pw_valid(pw_valid && pw_addr[18]), .pw_ready(pw_ready_fast), .pw_addr(pw_addr[17:0]), .pw_data(pw_data),
+        .pw_valid(pw_valid && pw_addr[18] && !pw_raw), .pw_ready(pw_ready_fast), .pw_addr(pw_addr[17:0]), .pw_data(pw_data),
         .pw_strb(pw_strb),
         .hw_valid(hw_valid), .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data), .hw_strb(hw_strb),
-        .tr_valid(tr_valid && tr_addr[18]), .tr_ready(tr_ready_fast), .tr_addr(tr_addr[17:0]),
+        .tr_valid(tr_valid && tr_addr[18] && !tr_raw), .tr_ready(tr_ready_fast), .tr_addr(tr_addr[17:0]),
         .tr_rvalid(tr_rvalid_fast), .tr_rdata(tr_rdata_fast)
     );
     assign pw_ready  = pw_addr[18] ? pw_ready_fast : pw_ready_core;
     assign tr_ready  = tr_addr[18] ? tr_ready_fast : tr_ready_core;
-    assign tr_rvalid = tr_rvalid_core || tr_rvalid_fast;
-    assign tr_rdata  = tr_rvalid_fast ? tr_rdata_fast : tr_rdata_core;
+    assign tr_rvalid = tr_rvalid_core || tr_rvalid_fast || tr_rvalid_raw;
+    assign tr_rdata  = tr_rvalid_fast ? tr_rdata_fast : tr_rvalid_raw ? tr_rdata_raw : tr_rdata_core;
 
     // ---- MAC engines -----------------------------------------------------------------
     logic        lo_valid, lo_ready;
     logic        tx_busy, rx_busy;
-    logic        ev_sent, ev_looped;
+    logic        ev_sent, ev_looped, core_ready, unused_ready;
+    assign unused_ready = &{1'b0, core_ready};   // the core always takes a frame, or drops it
     logic [12:0] ev_tx_bytes;
     logic        ev_taken, ev_truncated, ev_oversized, ev_mac_error, ev_bad_icrc, ev_not_ours, ev_core, ev_core_full, ev_stall;
     logic [15:0] ev_rx_bytes;
@@ -351,20 +401,21 @@ module berth_core #(
         .clk(clk), .rst(tx_rst), .hold(card_rst), .mid_frame(tx_mid_frame), .busy(tx_busy), .send_valid(send_valid),
         .send_ready(send_ready), .send(send), .slot_reads(slot_reads), .slot_err_clear(slot_err_clear),
         .slot_err_clear_n(slot_err_clear_n), .sent_valid(sent_valid), .sent(sent), .sent_pop(sent_pop),
-        .fs_valid(fs_valid), .fs_ready(fs_ready), .fs(fs), .fl_valid(fl_valid), .fl_tag(fl_tag), .tr_valid(tr_valid),
+        .fs_valid(fs_valid), .fs_ready(fs_ready), .fs(fs), .fl_valid(fl_valid), .fl_tag(fl_tag), .ws_valid(ws_valid),
+        .ws_ready(ws_ready), .ws(ws), .wl_valid(wl_valid), .own_mac(own_mac), .tr_valid(tr_valid),
         .tr_ready(tr_ready), .tr_addr(tr_addr), .tr_rvalid(tr_rvalid), .tr_rdata(tr_rdata), .tx_valid(tx_valid),
         .tx_ready(tx_ready), .lo_valid(lo_valid), .lo_ready(lo_ready), .tx_data(tx_data), .tx_keep(tx_keep),
         .tx_last(tx_last), .ev_sent(ev_sent), .ev_looped(ev_looped), .ev_bytes(ev_tx_bytes)
     );
 
     berth_mac_rx #(.DATA_W(DATA_W), .CORE_SLOTS(berth_regs_pkg::RX_SLOTS / 2)) mac_rx (
-        .clk(clk), .rst(card_rst), .hard_rst(rst), .busy(rx_busy), .own_mac(own_mac), .rx_valid(rx_valid),
+        .clk(clk), .rst(card_rst), .hard_rst(rst), .busy(rx_busy), .own_mac(own_mac), .wide(wide), .rx_valid(rx_valid),
         .rx_ready(rx_ready), .rx_data(rx_data), .rx_keep(rx_keep), .rx_last(rx_last), .rx_err(rx_err),
         .lo_valid(lo_valid), .lo_ready(lo_ready), .lo_data(tx_data), .lo_keep(tx_keep), .lo_last(tx_last),
         .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr), .rw_data(rw_data), .rw_strb(rw_strb),
         .rf_valid(rf_valid), .rf_ready(rf_ready), .rf(rf), .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr),
-        .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr), .cf_valid(cf_valid),
-        .cf_ready(cf_ready), .cf(cf), .desc_valid(desc_valid), .desc(desc), .desc_pop(desc_pop), .slot_free(slot_free),
+        .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr),
+        .xfree_valid(xfree_valid), .xfree_addr(xfree_addr), .cf_valid(core_valid), .cf_ready(core_ready), .cf(core_frame), .desc_valid(desc_valid), .desc(desc), .desc_pop(desc_pop), .slot_free(slot_free),
         .slot_free_n(slot_free_n), .ev_taken(ev_taken), .ev_bytes(ev_rx_bytes), .ev_truncated(ev_truncated),
         .ev_oversized(ev_oversized), .ev_mac_error(ev_mac_error), .ev_bad_icrc(ev_bad_icrc), .ev_not_ours(ev_not_ours),
         .ev_core(ev_core), .ev_core_full(ev_core_full), .ev_stall(ev_stall)
@@ -378,7 +429,7 @@ module berth_core #(
 
     // Attached reads that fail or never end keep berth_hostif busy, not the transmitter. A slot that waits for its
     // reads counts as work, and so does one that waits for a receive slot.
-    assign idle = asleep && !fp_busy && !card_rst && !hostif_busy && !tx_busy && !rx_busy && !rx_valid
+    assign idle = asleep && !fp_busy && !raw_busy && !card_rst && !hostif_busy && !tx_busy && !rx_busy && !rx_valid
                   && !mmio_valid;
 
     // ---- counters of this side: what is added -----------------------------------------
@@ -426,7 +477,12 @@ module berth_core #(
         wire_amounts[16 * berth_regs_pkg::C_FP_ATOMICS      +: 16] = fp_amounts.atomics;
         wire_amounts[16 * berth_regs_pkg::C_FP_ATOMICS_AGAIN +: 16] = fp_amounts.atomics_again;
         wire_amounts[16 * berth_regs_pkg::C_FW_FRAMES       +: 16] = 16'(ev_core);
-        wire_amounts[16 * berth_regs_pkg::C_RX_NOT_FOR_US   +: 16] = 16'(ev_not_ours);
+        wire_amounts[16 * berth_regs_pkg::C_RX_NOT_FOR_US   +: 16] = 16'(ev_not_ours) + 16'(raw_ev.not_ours);
+        wire_amounts[16 * berth_regs_pkg::C_RAW_SENT        +: 16] = 16'(raw_ev.sent);
+        wire_amounts[16 * berth_regs_pkg::C_RAW_RECEIVED    +: 16] = 16'(raw_ev.received);
+        wire_amounts[16 * berth_regs_pkg::C_RAW_BAD         +: 16] = 16'(raw_ev.bad);
+        wire_amounts[16 * berth_regs_pkg::C_RAW_NO_RECEIVE  +: 16] = 16'(raw_ev.no_receive);
+        wire_amounts[16 * berth_regs_pkg::C_RAW_TOO_LONG    +: 16] = 16'(raw_ev.too_long);
         wire_amounts[16 * berth_regs_pkg::C_RX_CORE_FULL    +: 16] = 16'(ev_core_full);
     end
 endmodule

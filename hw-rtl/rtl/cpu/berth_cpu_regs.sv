@@ -56,6 +56,10 @@ module berth_cpu_regs (
     input  logic                       cqe_ready,
     output logic [15:0]                cqe_cqn,
     output logic [8*32-1:0]            cqe_words,
+    // Raw queues: the words stay until the next command.
+    output logic                       raw_setup_valid,
+    output berth_card_pkg::raw_setup_t raw_setup,
+    input  logic [3:0]                 raw_setup_busy,
     // What is written, for the modules that take it straight from the bus.
     output logic [31:0]                cpu_word
 );
@@ -69,6 +73,7 @@ module berth_cpu_regs (
   wire in_cmd = a >= berth_regs_pkg::CPU_CMD_W0 && a < berth_regs_pkg::CPU_CMD_W0 + 64;
   wire in_ev = a >= berth_regs_pkg::CPU_EV_W0 && a < berth_regs_pkg::CPU_EV_W0 + 64;
   wire in_cqe = a >= berth_regs_pkg::CPU_CQE_W0 && a < berth_regs_pkg::CPU_CQE_W0 + 32;
+  wire in_raw = a >= berth_regs_pkg::CPU_RAW_W0 && a < berth_regs_pkg::CPU_RAW_W0 + 24;
   wire go = we && a == berth_regs_pkg::CPU_DMA_GO;
   wire [31:0] length = {16'd0, len_tag_q[15:0]};
 
@@ -87,6 +92,7 @@ module berth_cpu_regs (
   logic [63:0] dma_addr_q, xlt_va_q, cq_base_q;
   berth_regs_pkg::cpu_cq_attr_t cq_attr_q;
   berth_regs_pkg::cpu_db_cfg_t db_cfg;
+  logic [6*32-1:0] raw_words_q;
   logic [15:0] xlt_tag_q, db_qpn_q;
   assign dma.addr = dma_addr_q;
   assign xgo.va = xlt_va_q;
@@ -120,6 +126,9 @@ module berth_cpu_regs (
   assign rsp_pop = re && a == berth_regs_pkg::CPU_XLT_RSP;
   assign cq_setup_valid = we && a == berth_regs_pkg::CPU_CQ_CFG;
   assign cq_setup.cqn = h_wdata[15:0];
+  assign raw_setup_valid = we && a == berth_regs_pkg::CPU_RAW_GO;
+  assign raw_setup.go = h_wdata[2:0];
+  assign raw_setup.words = raw_words_q;
 
   always_comb begin
     done  = 1'b1;
@@ -147,6 +156,7 @@ module berth_cpu_regs (
         berth_regs_pkg::CPU_EV_SPACE: rdata = {16'd0, ev_space};
         berth_regs_pkg::CPU_CQ_CFG: done = !h_we || cq_setup_ready;
         berth_regs_pkg::CPU_CQE_GO: done = !h_we || !cqe_valid;
+        berth_regs_pkg::CPU_RAW_BUSY: rdata = {28'd0, raw_setup_busy};
         default: ;
       endcase
   end
@@ -161,6 +171,7 @@ module berth_cpu_regs (
       // Word by word, because Yosys makes a shifter of a variable slice.
       for (int unsigned i = 0; i < 16; i++) if (in_ev && h_addr[5:2] == 4'(i)) fev_words[32*i+:32] <= h_wdata;
       for (int unsigned i = 0; i < 8; i++) if (in_cqe && h_addr[4:2] == 3'(i)) cqe_words[32*i+:32] <= h_wdata;
+      for (int unsigned i = 0; i < 6; i++) if (in_raw && h_addr[4:2] == 3'(i)) raw_words_q[32*i+:32] <= h_wdata;
       unique case (a)
         berth_regs_pkg::CPU_HB_ANSWER: hb_answer <= h_wdata;
         berth_regs_pkg::CPU_DB_CFG_QPN: db_qpn_q <= h_wdata[15:0];

@@ -85,9 +85,11 @@ module berth_fp #(
     output logic                           cf_valid,
     input  logic                           cf_ready,
     output berth_card_pkg::frame_t         cf,
+    output logic [8*96-1:0]                cf_hdr,   // its first bytes
 
     output berth_card_pkg::fast_amounts_t  fp_amounts,
-    output logic [47:0]                    own_mac   // 0 before firmware knows it
+    output logic [47:0]                    own_mac,  // 0 before firmware knows it
+    output logic [31:0]                    own_ip    // says nothing before that
 );
     localparam int unsigned QW = $clog2(QPS);
 
@@ -189,7 +191,7 @@ module berth_fp #(
         .xa_ready(xa_ready[1]), .xa(xa.rx), .xr_valid(x_valid[1]), .xr_ready(x_ready[1]), .xr(x.rx),
         .rf_valid(rf_valid), .rf_ready(rf_ready), .rf(rf), .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr),
         .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr), .cf_valid(cf_valid),
-        .cf_ready(cf_ready), .cf(cf), .own_mac(own_mac), .store_valid(store_valid), .store_ready(store_ready),
+        .cf_ready(cf_ready), .cf(cf), .cf_hdr(cf_hdr), .own_mac(own_mac), .own_ip(own_ip), .store_valid(store_valid), .store_ready(store_ready),
         .store(store), .stored_valid(stored_valid), .stored(stored), .fcq_valid(fcq_valid[1]),
         .fcq_ready(fcq_ready[1]), .fcq(fcq.rx), .ack_valid(ack_valid), .ack_ready(ack_ready), .ack_q(ack_q), .ack(ack),
         .lst_valid(lst_valid), .lst_ready(lst_ready), .lst_over(lst_over), .lst_q(lst_q), .lst(lst),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Completion queues: their table, the writer of CQEs, overrun and notification events.
 //
-// Three users: firmware and the two halves of the fast path. A completion gets its place in two cycles and goes out
+// Four users: firmware, the two halves of the fast path, and raw queues. A completion gets its place in two cycles and goes out
 // through a FIFO. Notifications wait until the completions that they announce have gone out.
 module berth_cq #(
     // Bits of a beat.
@@ -22,10 +22,10 @@ module berth_cq #(
     output logic                         cqe_ready,
     input  logic [15:0]                  cqe_cqn,
     input  logic [8*32-1:0]              cqe_words,
-    // Fast path: completions.
-    input  logic [1:0]                   fcq_valid,
-    output logic [1:0]                   fcq_ready,
-    input  berth_card_pkg::completions_t fcq,
+    // Completions of the transmit half, the receive half, raw queues.
+    input  logic [2:0]                   fcq_valid,
+    output logic [2:0]                   fcq_ready,
+    input  berth_card_pkg::all_completions_t fcq,
     // To the posted write port.
     output logic                         wr_valid,
     input  logic                         wr_ready,
@@ -71,16 +71,16 @@ module berth_cq #(
   // ---- Choice of a user: in turn -------------------------------------------------
   logic [1:0] who_q, pick, k;
   logic any;
-  logic [2:0] valid3;
+  logic [3:0] valid4;
   logic [8*32-1:0] words;
-  assign valid3 = {fcq_valid, cqe_valid};
+  assign valid4 = {fcq_valid, cqe_valid};
   always_comb begin
     any  = 1'b0;
     pick = '0;
     k    = who_q;
-    for (int i = 0; i < 3; i++) begin
-      k = k == 2'd2 ? 2'd0 : k + 2'd1;
-      if (!any && valid3[k]) begin
+    for (int i = 0; i < 4; i++) begin
+      k = k + 2'd1;
+      if (!any && valid4[k]) begin
         any  = 1'b1;
         pick = k;
       end
@@ -88,10 +88,11 @@ module berth_cq #(
     unique case (who_q)
       2'd1: words = {32'd0, fcq.tx.words};
       2'd2: words = {32'd0, fcq.rx.words};
+      2'd3: words = {32'd0, fcq.raw.words};
       default: words = cqe_words;
     endcase
   end
-  wire [15:0] pick_cqn = pick == 2'd0 ? cqe_cqn : {8'd0, pick == 2'd1 ? fcq.tx.cqn : fcq.rx.cqn};
+  wire [15:0] pick_cqn = pick == 2'd0 ? cqe_cqn : {8'd0, pick == 2'd1 ? fcq.tx.cqn : pick == 2'd2 ? fcq.rx.cqn : fcq.raw.cqn};
 
   logic known_q;
   wire db_known = 32'(cqdb.cqn) < CQS;
@@ -137,7 +138,7 @@ module berth_cq #(
   assign cqdb_ready    = state_q == BELL;
   assign cq_setup_ready   = state_q == CONFIG;
   assign cqe_ready   = state_q == PLACE && who_q == 2'd0;
-  assign fcq_ready    = state_q == PLACE ? {who_q == 2'd2, who_q == 2'd1} : 2'd0;
+  assign fcq_ready    = state_q == PLACE ? {who_q == 2'd3, who_q == 2'd2, who_q == 2'd1} : 3'd0;
   assign inc_taken   = cqdb_ready && mine;
   assign inc_denied  = cqdb_ready && !mine;
   assign inc_written = msg_ready;

@@ -117,7 +117,7 @@ module berth_dma_rd #(
   assign front_cmd.place = fast ? {1'b1, load.place} : {1'b0, rcmd.place};
   assign front_cmd.len   = fast ? load.len : rcmd.len;
   assign front_cmd.addr  = fast ? load.va : rcmd.addr;
-  assign front_cmd.virt  = fast || rcmd.virt;
+  assign front_cmd.virt  = fast ? !load.bus : rcmd.virt;
   assign front_cmd.asid  = fast ? load.asid : rcmd.asid;
   logic pg_valid, pg_ready;
   berth_card_pkg::page_part_t pg;

@@ -84,7 +84,7 @@ module berth_dma_wr #(
   assign front_cmd.place = fast ? {1'b0, store.place} + (store.reverse ? 19'(BYTES - 1) : 19'd0) : {1'b0, wcmd.place};
   assign front_cmd.len   = fast ? store.len : wcmd.len;
   assign front_cmd.addr  = fast ? store.va : wcmd.addr;
-  assign front_cmd.virt  = fast || wcmd.virt;
+  assign front_cmd.virt  = fast ? !store.bus : wcmd.virt;
   assign front_cmd.asid  = fast ? store.asid : wcmd.asid;
   logic pg_valid, pg_ready;
   berth_card_pkg::page_part_t pg;

@@ -23,6 +23,9 @@ module berth_doorbell (
     output logic                         fdb_valid,
     input  logic                         fdb_ready,
     output berth_card_pkg::doorbell_t    fdb,
+    // Raw queues: a clock each.
+    output logic                         rdb_valid,
+    output berth_card_pkg::raw_doorbell_t rdb,
     // Core: take the next fresh QP; its data are meaningful with db_pop_ready, the others from then on.
     input  logic                         db_pop_valid,
     output logic                         db_pop_ready,
@@ -60,6 +63,9 @@ module berth_doorbell (
   wire is_sq = offset == berth_regs_pkg::DB_SQ;
   wire is_rq = offset == berth_regs_pkg::DB_RQ;
   wire is_cq = offset == berth_regs_pkg::DB_CQ;
+  // Of raw queues, which are the kernel's.
+  wire is_raw = offset == berth_regs_pkg::DB_RAW_SQ || offset == berth_regs_pkg::DB_RAW_RQ;
+  wire kernel = db_addr[17:12] == '0;
   // A slot: an element's words are kept per page; the last of the eight is a doorbell of the send queue. It brings its
   // element only if all eight came in order: a processor that combines writes may reorder them, and two threads may mix
   // theirs. Stores are counted, so that the rest of such a slot is not taken for the next one; any other doorbell of
@@ -69,7 +75,7 @@ module berth_doorbell (
   wire in_wqe = known_page && {offset[31:6], 6'd0} == berth_regs_pkg::DB_WQE;
   wire is_last = in_wqe && offset[5:0] == 6'd56;
   wire is_word = in_wqe && !is_last && offset[2:0] == 0 && db_write && db_wstrb == 8'hff;
-  wire whole = db_write && db_wstrb == 8'hff && (is_sq || is_rq || is_cq || is_last);
+  wire whole = db_write && db_wstrb == 8'hff && (is_sq || is_rq || is_cq || is_raw || is_last);
   wire for_cq = whole && is_cq;
   wire known = 32'(db_wdata[15:0]) < ROWS;
   wire mine = valid_q[at_q] && row_q.uar == {2'd0, db_addr[17:12]};
@@ -77,6 +83,10 @@ module berth_doorbell (
   logic owed_q;
   wire idle = state_q == IDLE && !owed_q;
 
+  assign rdb_valid  = idle && db_valid && whole && is_raw && kernel;
+  assign rdb.rq     = offset == berth_regs_pkg::DB_RAW_RQ;
+  assign rdb.number = db_wdata[15:0];
+  assign rdb.pi     = db_wdata[31:16];
   assign cqdb_valid = idle && db_valid && for_cq;
   assign cqdb.cqn   = db_wdata[15:0];
   assign cqdb.uar   = db_addr[17:12];
@@ -84,11 +94,11 @@ module berth_doorbell (
   assign cqdb.arm   = db_wdata[63];
 
   // Doorbells of unknown QPs end at once; the others after their row has been read.
-  assign db_ready      = (idle && (!whole || (!is_cq && !known) || (for_cq && cqdb_ready)))
+  assign db_ready      = (idle && (!whole || is_raw || (!is_cq && !known) || (for_cq && cqdb_ready)))
       || (state_q == RING && (!fast || fdb_ready));
   assign inc_malformed = idle && db_valid && !whole && !is_word;
-  assign inc_denied    = (idle && db_valid && whole && !is_cq && !known) || (state_q == RING && !mine);
-  assign inc_taken     = state_q == RING && mine && db_ready;
+  assign inc_denied    = (idle && db_valid && whole && (is_raw ? !kernel : !is_cq && !known)) || (state_q == RING && !mine);
+  assign inc_taken     = (state_q == RING && mine && db_ready) || rdb_valid;
 
   wire fast = mine && row_q.fast;
   wire replay = state_q == REPLAY_RQ || state_q == REPLAY_SQ;
@@ -169,7 +179,7 @@ module berth_doorbell (
       IDLE: begin
         at_q <= at;
         if (db_valid && !owed_q) begin
-          if (whole && !is_cq && known) state_q <= RING;
+          if (whole && !is_cq && !is_raw && known) state_q <= RING;
         end else if (db_setup_valid) state_q <= CONFIG;
         else if (db_pop_valid) state_q <= POP;
       end

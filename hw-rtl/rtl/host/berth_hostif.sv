@@ -107,6 +107,28 @@ module berth_hostif #(
     input  logic [1:0]                     xr_room,
     output logic [1:0]                     xr_valid,
     output berth_card_pkg::range_answers_t xr,
+    // Raw queues: what firmware does to them, doorbells, DMA of their frames (upper bits of the tags set), reads of rings,
+    // completions.
+    output logic                           raw_setup_valid,
+    output berth_card_pkg::raw_setup_t     raw_setup,
+    input  logic [3:0]                     raw_setup_busy,
+    output logic                           rdb_valid,
+    output berth_card_pkg::raw_doorbell_t  rdb,
+    input  logic                           raw_load_valid,
+    output logic                           raw_load_ready,
+    input  berth_card_pkg::payload_t       raw_load,
+    output logic                           raw_loaded_valid,
+    input  logic                           raw_store_valid,
+    output logic                           raw_store_ready,
+    input  berth_card_pkg::payload_t       raw_store,
+    output logic                           raw_stored_valid,
+    input  logic                           raw_qr_valid,
+    output logic                           raw_qr_ready,
+    input  berth_card_pkg::queue_read_t    raw_qr,
+    output logic                           raw_qc_valid,
+    input  logic                           raw_done_valid,
+    output logic                           raw_done_ready,
+    input  berth_card_pkg::completion_t    raw_done,
     // Statistics RAM.
     output logic                           stat_req,
     output logic [11:2]                    stat_addr,
@@ -178,8 +200,8 @@ module berth_hostif #(
   berth_doorbell doorbell (
       .clk, .rst, .db_valid, .db_ready, .db_write(mmio_write), .db_addr(mmio_addr[17:0]), .db_wdata(mmio_wdata),
       .db_wstrb(mmio_addr[19:18] == 0 ? mmio_wstrb : 8'd0), .cqdb_valid, .cqdb_ready, .cqdb, .db_setup_valid,
-      .db_setup_ready, .db_setup, .fdb_valid, .fdb_ready, .fdb, .db_pop_valid, .db_pop_ready, .db_pop, .pend_doorbell,
-      .inc_taken(inc_db_taken), .inc_denied(inc_db_denied), .inc_malformed(inc_db_malformed)
+      .db_setup_ready, .db_setup, .fdb_valid, .fdb_ready, .fdb, .rdb_valid, .rdb, .db_pop_valid, .db_pop_ready, .db_pop,
+      .pend_doorbell, .inc_taken(inc_db_taken), .inc_denied(inc_db_denied), .inc_malformed(inc_db_malformed)
   );
   always_ff @(posedge clk) db_read_q <= !rst && db_valid && db_ready && !mmio_write;
   assign mmio_ready = regs_ready && !resetting_q && (!mmio_bar || db_ready);
@@ -216,7 +238,8 @@ module berth_hostif #(
       .fw_pop, .fw_raddr, .fw_rdata, .db_setup_valid, .db_setup_ready, .db_setup, .pend_doorbell, .db_pop_valid,
       .db_pop_ready, .db_pop, .rgo_valid, .rgo_ready, .wgo_valid, .wgo_ready, .dma, .dma_end_valid, .dma_end_pop,
       .dma_end, .xgo_valid, .xgo_ready, .xgo, .rsp_valid, .rsp_pop, .rsp_data, .fev_valid, .fev_ready, .fev_words,
-      .ev_space, .cq_setup_valid, .cq_setup_ready, .cq_setup, .cqe_valid, .cqe_ready, .cqe_cqn, .cqe_words, .cpu_word
+      .ev_space, .cq_setup_valid, .cq_setup_ready, .cq_setup, .cqe_valid, .cqe_ready, .cqe_cqn, .cqe_words,
+      .raw_setup_valid, .raw_setup, .raw_setup_busy, .cpu_word
   );
 
   // ---- Translation -----------------------------------------------------------------------------
@@ -277,9 +300,18 @@ module berth_hostif #(
   berth_card_pkg::fetch_t fetch;
   berth_card_pkg::fetched_t fetched;
   logic [DATA_W-1:0] fetched_data;
+  berth_card_pkg::all_queue_reads_t all_qr;
+  assign all_qr.tx  = qr.tx;
+  assign all_qr.rx  = qr.rx;
+  assign all_qr.raw = raw_qr;
+  logic [2:0] all_qr_ready, all_qc_valid;
+  assign raw_qr_ready = all_qr_ready[2];
+  assign qr_ready     = all_qr_ready[1:0];
+  assign raw_qc_valid = all_qc_valid[2];
+  assign qc_valid     = all_qc_valid[1:0];
   berth_queue_rd #(.DATA_W(DATA_W)) queue_rd (
-      .clk, .rst, .log2_read, .qr_valid, .qr_ready, .qr, .qc_valid, .qc_data, .qc, .fetch_valid, .fetch_ready, .fetch,
-      .fetched_valid, .fetched_data, .fetched
+      .clk, .rst, .log2_read, .qr_valid({raw_qr_valid, qr_valid}), .qr_ready(all_qr_ready), .qr(all_qr),
+      .qc_valid(all_qc_valid), .qc_data, .qc, .fetch_valid, .fetch_ready, .fetch, .fetched_valid, .fetched_data, .fetched
   );
   // ---- Atomics: a further user of the fast path's commands, before its own, as there are few at a time ---------------
   logic at_load_valid, at_store_valid, rd_load_ready, wr_store_ready, rd_loaded_valid, wr_stored_valid, at_busy;
@@ -291,20 +323,39 @@ module berth_hostif #(
   berth_card_pkg::found_t load_found, store_found;
   berth_atomic #(.DATA_W(DATA_W), .SLOTS(berth_regs_pkg::READ_TAGS / 4)) atomic (
       .clk, .rst, .busy(at_busy), .change_valid, .change_ready, .change, .changed_valid, .changed,
-      .load_valid(at_load_valid), .load_ready(rd_load_ready), .load(at_load), .loaded_valid(rd_loaded_valid && loaded.tag[7]),
+      .load_valid(at_load_valid), .load_ready(rd_load_ready), .load(at_load), .loaded_valid(rd_loaded_valid && loaded.tag[7:6] == 2'b10),
       .loaded, .store_valid(at_store_valid), .store_ready(wr_store_ready), .store(at_store),
-      .stored_valid(wr_stored_valid && stored.tag[7]), .stored, .found_valid, .load_found, .store_found, .found_taken,
+      .stored_valid(wr_stored_valid && stored.tag[7:6] == 2'b10), .stored, .found_valid, .load_found, .store_found, .found_taken,
       .found_judged, .found_refused, .pw_valid(rd_pw_valid), .pw_addr, .pw_data, .pw_strb, .pw_mine,
       .pr_valid(wr_pr_valid), .pr_addr(pr_addr_wide), .pr_mine, .pr_rvalid(at_pr_rvalid), .pr_rdata(at_pr_rdata)
   );
-  assign load_ready   = rd_load_ready && !at_load_valid;
   assign loaded_valid = rd_loaded_valid && !loaded.tag[7];
-  assign store_ready  = wr_store_ready && !at_store_valid;
   assign stored_valid = wr_stored_valid && !stored.tag[7];
+  // Raw queues take turns with the fast path.
+  logic raw_loads, raw_stores, raw_load_turn_q, raw_store_turn_q;
+  assign raw_loads        = raw_load_valid && !at_load_valid && (raw_load_turn_q || !load_valid);
+  assign raw_stores       = raw_store_valid && !at_store_valid && (raw_store_turn_q || !store_valid);
+  assign raw_load_ready   = rd_load_ready && raw_loads;
+  assign raw_store_ready  = wr_store_ready && raw_stores;
+  assign load_ready       = rd_load_ready && !at_load_valid && !raw_loads;
+  assign store_ready      = wr_store_ready && !at_store_valid && !raw_stores;
+  assign raw_loaded_valid = rd_loaded_valid && loaded.tag[7:6] == 2'b11;
+  assign raw_stored_valid = wr_stored_valid && stored.tag[7:6] == 2'b11;
+  always_ff @(posedge clk) begin
+    if (load_valid && load_ready) raw_load_turn_q <= 1'b1;
+    if (raw_load_ready) raw_load_turn_q <= 1'b0;
+    if (store_valid && store_ready) raw_store_turn_q <= 1'b1;
+    if (raw_store_ready) raw_store_turn_q <= 1'b0;
+    if (rst) begin
+      raw_load_turn_q  <= 1'b0;
+      raw_store_turn_q <= 1'b0;
+    end
+  end
   assign pw_valid     = rd_pw_valid && !pw_mine;
   assign pr_valid     = wr_pr_valid && !pr_mine;
   berth_dma_rd #(.DATA_W(DATA_W)) dma_rd (
-      .load_valid(load_valid || at_load_valid), .load_ready(rd_load_ready), .load(at_load_valid ? at_load : load),
+      .load_valid(load_valid || at_load_valid || raw_load_valid), .load_ready(rd_load_ready),
+      .load(at_load_valid ? at_load : raw_loads ? raw_load : load),
       .loaded_valid(rd_loaded_valid), .loaded, .found_valid(found_valid[0]), .found(load_found), .found_taken(found_taken[0]),
       .found_judged(found_judged[0]), .found_refused(found_refused[0]), .fetch_valid, .fetch_ready, .fetch, .fetched_valid,
       .fetched_data, .fetched, .clk, .rst, .cold, .rcmd_valid, .rcmd_ready, .rcmd, .rdone_valid, .rdone_ready, .rdone,
@@ -325,7 +376,8 @@ module berth_hostif #(
 
   assign pr_addr = pr_addr_wide[17:0];
   berth_dma_wr #(.DATA_W(DATA_W)) dma_wr (
-      .store_valid(store_valid || at_store_valid), .store_ready(wr_store_ready), .store(at_store_valid ? at_store : store),
+      .store_valid(store_valid || at_store_valid || raw_store_valid), .store_ready(wr_store_ready),
+      .store(at_store_valid ? at_store : raw_stores ? raw_store : store),
       .stored_valid(wr_stored_valid), .stored, .found_valid(found_valid[1]), .found(store_found), .found_taken(found_taken[1]),
       .found_judged(found_judged[1]), .found_refused(found_refused[1]), .clk, .rst, .wcmd_valid, .wcmd_ready, .wcmd,
       .wdone_valid, .wdone_ready, .wdone, .enable(dma_enable), .hold, .log2_payload, .quiet(wr_quiet),
@@ -389,9 +441,16 @@ module berth_hostif #(
   // ---- Completions, events --------------------------------------------------------------------------
   logic cev_valid, cev_ready, inc_cq_taken, inc_cq_denied, inc_cqe, inc_overrun, inc_event, inc_irq, cq_busy, ev_busy;
   logic [3*32-1:0] cev_words;
+  berth_card_pkg::all_completions_t all_fcq;
+  logic [2:0] all_fcq_ready;
+  assign all_fcq.tx     = fcq.tx;
+  assign all_fcq.rx     = fcq.rx;
+  assign all_fcq.raw    = raw_done;
+  assign raw_done_ready = all_fcq_ready[2];
+  assign fcq_ready      = all_fcq_ready[1:0];
   berth_cq #(.DATA_W(DATA_W)) cq (
       .clk, .rst, .cqdb_valid, .cqdb_ready, .cqdb, .cq_setup_valid, .cq_setup_ready, .cq_setup, .cqe_valid, .cqe_ready,
-      .cqe_cqn, .cqe_words, .fcq_valid, .fcq_ready, .fcq, .wr_valid(s_valid[W_CQE]), .wr_ready(s_ready[W_CQE]),
+      .cqe_cqn, .cqe_words, .fcq_valid({raw_done_valid, fcq_valid}), .fcq_ready(all_fcq_ready), .fcq(all_fcq), .wr_valid(s_valid[W_CQE]), .wr_ready(s_ready[W_CQE]),
       .wr_addr(s_addr[W_CQE*64+:64]), .wr_data(s_data[W_CQE*DATA_W+:DATA_W]), .wr_last(s_last[W_CQE]), .cev_valid,
       .cev_ready, .cev_words, .inc_taken(inc_cq_taken), .inc_denied(inc_cq_denied), .inc_written(inc_cqe),
       .inc_overrun, .busy(cq_busy)

@@ -4,7 +4,7 @@
 // the fast path, which keeps them or passes them on to the core.
 //
 // A frame is dropped and counted when the MAC marks it bad, when it is longer than a
-// slot, when it is shorter than its headers say, when it is neither to this card nor to all, or when it is RoCE (IPv4
+// slot, when it is shorter than its headers say, when it is neither to this card nor to all (unless `wide`), or when it is RoCE (IPv4
 // without options or fragments, UDP to port 4791) and its iCRC is wrong. Bytes behind the
 // length in the IPv4 header (Ethernet padding) do not count. With no free slot the
 // stream waits. Otherwise it takes one beat per
@@ -23,6 +23,7 @@ module berth_mac_rx #(
     input  logic                   hard_rst,      // reset of the MAC as well: no frame is under way
     output logic                   busy,          // a frame is under way
     input  logic [47:0]            own_mac,       // first byte in bits 47:40; 0: unknown, every frame may be ours
+    input  logic                   wide,          // frames to other addresses are good ones too
 
     // frames from the MAC
     input  logic                   rx_valid,
@@ -58,7 +59,10 @@ module berth_mac_rx #(
     // frames given back
     input  logic                   rfree_valid,
     input  logic [17:0]            rfree_addr,
-    // frames passed on to the core
+    // frames given back that were passed on
+    input  logic                   xfree_valid,
+    input  logic [17:0]            xfree_addr,
+    // frames for the core
     input  logic                   cf_valid,
     output logic                   cf_ready,
     input  berth_card_pkg::frame_t cf,
@@ -247,7 +251,7 @@ module berth_mac_rx #(
     logic [47:0] to;
     logic        ours;
     always_comb for (int i = 0; i < 6; i++) to[8*(5-i) +: 8] = byte_at(top, i);
-    assign ours = own_mac == '0 || to == own_mac || to == '1;
+    assign ours = own_mac == '0 || to == own_mac || to == '1 || wide;
 
     typedef struct packed {
         logic        err, big, truncated, ours, roce, loop;
@@ -348,8 +352,9 @@ module berth_mac_rx #(
     assign hd_data = head[{head_lane_q, 5'd0} +: 32];
 
     // ---- slots -----------------------------------------------------------------------
-    logic [3:0] rfree_slot;
+    logic [3:0] rfree_slot, xfree_slot;
     assign rfree_slot = slot_of(rfree_addr);
+    assign xfree_slot = slot_of(xfree_addr);
 
     logic       found;
     logic [3:0] pick;
@@ -385,6 +390,8 @@ module berth_mac_rx #(
             lent_q[desc.slot] <= 1'b1;
         if (rfree_valid)
             free_q[rfree_slot] <= 1'b1;
+        if (xfree_valid)
+            free_q[xfree_slot] <= 1'b1;
         if (ev_core)
             core_q[cf_slot] <= 1'b1;
         if (ev_core_full)
@@ -415,6 +422,8 @@ module berth_mac_rx #(
     // A slot that is free, or with the core, is not the fast path's to give back.
     always_ff @(posedge clk)
         if (!rst && rfree_valid) assert (!free_q[rfree_slot] && !core_q[rfree_slot]);
+    always_ff @(posedge clk)
+        if (!rst && xfree_valid) assert (!free_q[xfree_slot] && !core_q[xfree_slot]);
 
     wire unused = &{1'b0, head_at[1:0]};
 endmodule

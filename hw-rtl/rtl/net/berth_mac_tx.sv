@@ -3,7 +3,8 @@
 // to them, streams them from packet RAM to the MAC or to the receiver (loopback) and
 // appends the iCRC. Slots leave in the order in which they were given, one beat per cycle,
 // frame directly behind frame. The fast path is a second user with a queue of its own: complete
-// frames anywhere in its RAM. The two take turns.
+// frames anywhere in its RAM. Raw queues are a third one: theirs get no iCRC, but zeros up to the least length, and those to
+// this card's own address go to the receiver. The three take turns.
 //
 //   queue -> fetch -> skid buffer -> iCRC and the words beside it -> out
 //              \-> frames begun -----^
@@ -39,7 +40,14 @@ module berth_mac_tx #(
     output logic                        fl_valid,
     output logic [7:0]                  fl_tag,
 
-    // packet RAM; from 2^18 on the fast path's
+    // raw queues: likewise; `ws.loop` says nothing
+    input  logic                        ws_valid,
+    output logic                        ws_ready,
+    input  berth_card_pkg::frame_out_t  ws,
+    output logic                        wl_valid,
+    input  logic [47:0]                 own_mac,    // first byte in bits 47:40
+
+    // packet RAM; from 2^18 on the fast path's and raw queues'
     output logic                        tr_valid,
     input  logic                        tr_ready,
     output logic [18:0]                 tr_addr,
@@ -64,6 +72,7 @@ module berth_mac_tx #(
     localparam LB    = $clog2(BYTES);
     localparam SKID  = 4;
     localparam DELAY = 5;   // stages of berth_icrc
+    localparam logic [12:0] LEAST = 13'd60;   // bytes of a frame
 
     // ---- queue of slots --------------------------------------------------------------
     logic        head_valid;
@@ -87,6 +96,15 @@ module berth_mac_tx #(
         .rd_valid(fast_valid), .rd_ready(fast_pop), .rd_data(fast_head)
     );
 
+    logic whole_valid, whole_pop;
+    berth_card_pkg::frame_out_t whole_head;
+
+    berth_lutfifo #(.WIDTH($bits(ws)), .DEPTH(8)) wholes (
+        .clk(clk), .rst(rst),
+        .wr_valid(ws_valid), .wr_ready(ws_ready), .wr_data(ws),
+        .rd_valid(whole_valid), .rd_ready(whole_pop), .rd_data(whole_head)
+    );
+
     logic       done_push;
     logic       done_room;
     berth_card_pkg::sent_t done;
@@ -105,7 +123,9 @@ module berth_mac_tx #(
     logic [5:0]  begun_q;     // frames begun and not ended
     logic [5:0]  begun_mac_q; // of them for the MAC
     logic        fetch_go, fetch_last, head_bad, head_failed, head_wait, head_ok, begin_go, refuse_go;
-    logic        frame_room, can_begin, head_good, head_refuse, fast, fast_turn_q;
+    logic        frame_room, can_begin, head_good, head_refuse, fast, whole;
+    logic [1:0]  who_q;       // whose frame was the last: the core's, the fast path's, a raw queue's
+    logic [12:0] whole_len;   // with its zeros
 
     assign tr_valid    = fetch_q && room_q != 3'd0;
     assign tr_addr     = addr_q;
@@ -119,26 +139,38 @@ module berth_mac_tx #(
     assign can_begin   = frame_room && (!fetch_q || (fetch_go && fetch_last));
     assign head_good   = head_ok && !head_bad && !head_failed;
     assign head_refuse = head_ok && (head_bad || head_failed);
-    // The fast path's frame, when it has the turn or the core has none; never before a slot that is to be refused.
-    assign fast        = fast_valid && !hold && !head_refuse && (fast_turn_q || !head_good);
-    assign begin_go    = can_begin && (fast || head_good);
+    // In turn, but nothing goes before a slot that is to be refused.
+    always_comb begin
+        logic f, w;
+        f = fast_valid && !hold && !head_refuse;
+        w = whole_valid && !hold && !head_refuse;
+        unique case (who_q)
+            2'd0:    {whole, fast} = {w && !f, f};
+            2'd1:    {whole, fast} = {w, f && !w && !head_good};
+            default: {whole, fast} = {w && !f && !head_good, f && !head_good};
+        endcase
+    end
+    assign whole_len   = whole_head.len < LEAST ? LEAST : whole_head.len;
+    assign begin_go    = can_begin && (fast || whole || head_good);
     // A slot that is not sent is reported in order, behind all frames that are under way.
     assign refuse_go   = head_refuse && begun_q == 6'd0 && done_room;
-    assign head_pop    = (begin_go && !fast) || refuse_go;
+    assign head_pop    = (begin_go && !fast && !whole) || refuse_go;
     assign fast_pop    = begin_go && fast;
+    assign whole_pop   = begin_go && whole;
 
     // Frames whose words are in the skid buffer or on their way there.
     logic        frame_valid, frame_pop;
     logic [7:0]  frame_slot;
     logic [12:0] frame_len;
-    logic        frame_loop, frame_raw, frame_fast;
+    logic        frame_loop, frame_raw, frame_fast, frame_whole;
 
-    berth_lutfifo #(.WIDTH(24), .DEPTH(8)) frames (
+    berth_lutfifo #(.WIDTH(25), .DEPTH(8)) frames (
         .clk(clk), .rst(rst),
         .wr_valid(begin_go), .wr_ready(frame_room),
-        .wr_data(fast ? {2'b10, fast_head.loop, fast_head.len, fast_head.tag} : {1'b0, head.raw, head.loop, head.len, head.slot}),
+        .wr_data(fast ? {3'b010, fast_head.loop, fast_head.len, fast_head.tag}
+                 : whole ? {4'b1010, whole_head.len, 8'd0} : {2'b00, head.raw, head.loop, head.len, head.slot}),
         .rd_valid(frame_valid), .rd_ready(frame_pop),
-        .rd_data({frame_fast, frame_raw, frame_loop, frame_len, frame_slot})
+        .rd_data({frame_whole, frame_fast, frame_raw, frame_loop, frame_len, frame_slot})
     );
 
     logic              word_valid;
@@ -157,11 +189,28 @@ module berth_mac_tx #(
     logic        first_q;     // the next word is a frame's first
     logic [12:0] left_q;      // bytes not yet taken from the skid buffer, behind the first word
     logic [12:0] left;
+    logic [12:0] real_q;      // of them without zeros
+    logic [12:0] real_left;
+    logic [12:0] all_len;     // of the frame, with zeros
+    logic        loop_q;      // a raw queue's frame goes to the receiver, behind the first word
+    logic        loop;
+    logic [DATA_W-1:0] word_clean;
     logic        word_last;
     logic [LB:0] word_bytes;
     logic [31:0] crc;
 
-    assign left       = first_q ? frame_len : left_q;
+    assign all_len    = frame_whole && frame_len < LEAST ? LEAST : frame_len;
+    assign left       = first_q ? all_len : left_q;
+    assign real_left  = first_q ? frame_len : real_q;
+    // A raw queue's frame names in its first bytes whom it is for.
+    always_comb begin
+        logic same;
+        same = frame_whole;
+        for (int i = 0; i < 6; i++) same = same && word_data[8*i +: 8] == own_mac[8*(5-i) +: 8];
+        loop = frame_whole ? (first_q ? same : loop_q) : frame_loop;
+        for (int i = 0; i < BYTES; i++)
+            word_clean[8*i +: 8] = 13'(i) < real_left ? word_data[8*i +: 8] : 8'h00;
+    end
     assign word_last  = left <= BYTES[12:0];
     assign word_bytes = word_last ? left[LB:0] : BYTES[LB:0];
     assign word_pop   = word_valid && go;
@@ -177,6 +226,7 @@ module berth_mac_tx #(
     typedef struct packed {
         logic        last;
         logic [LB:0] bytes;
+        logic        whole;
         logic        fast;
         logic        loop;
         logic        raw;
@@ -185,7 +235,7 @@ module berth_mac_tx #(
     } word_t;
 
     logic [DELAY-1:0]  stage_valid_q;
-    localparam WORD_W = 1 + (LB+1) + 3 + 13 + 8;
+    localparam WORD_W = 1 + (LB+1) + 4 + 13 + 8;
     logic [DELAY*WORD_W-1:0] stage_q;   // the oldest on top; no array of structs, which Yosys 0.52 does not get right
     logic [DATA_W-1:0] stage_data_q [0:DELAY-1];
 
@@ -241,7 +291,7 @@ module berth_mac_tx #(
 
     // A frame ends only when its outcome can be reported. During a card reset it is not reported, and looped frames are
     // dropped, because the receiver is in reset.
-    assign out_show   = out_valid && (!out.last || out.fast || done_room || hold);
+    assign out_show   = out_valid && (!out.last || out.fast || out.whole || done_room || hold);
     assign tx_valid   = out_show && !out.loop;
     assign lo_valid   = out_show && out.loop;
     assign tx_last    = out_beat_last;
@@ -250,7 +300,8 @@ module berth_mac_tx #(
     assign frame_done = out_ready && out_beat_last;
     assign go         = !out_valid || out_done;
 
-    assign done_push         = (frame_done && !out.fast) || refuse_go;
+    assign done_push         = (frame_done && !out.fast && !out.whole) || refuse_go;
+    assign wl_valid          = frame_done && out.whole;
     assign fl_valid          = frame_done && out.fast;
     assign fl_tag            = out.slot;
     assign done.status         = frame_done ? berth_regs_pkg::DMA_OK[7:0]
@@ -258,7 +309,7 @@ module berth_mac_tx #(
     assign done.slot        = frame_done ? out.slot : head.slot;
     assign slot_err_clear      = refuse_go && !head_bad;
     assign slot_err_clear_n = head.slot[3:0];
-    assign busy              = begun_q != 6'd0 || head_valid || fast_valid;
+    assign busy              = begun_q != 6'd0 || head_valid || fast_valid || whole_valid;
     assign mid_frame         = begun_mac_q != 6'd0;
 
     always_ff @(posedge clk) begin
@@ -275,24 +326,29 @@ module berth_mac_tx #(
         end
         if (begin_go) begin
             fetch_q  <= 1'b1;
-            addr_q   <= fast ? {1'b1, fast_head.place} : {1'b0, head.slot[3:0] * berth_regs_pkg::SLOT_BYTES[17:0]};
-            unread_q <= fast ? fast_head.len : head.len;
-            fast_turn_q <= !fast;
+            addr_q   <= fast ? {1'b1, fast_head.place} : whole ? {1'b1, whole_head.place}
+                        : {1'b0, head.slot[3:0] * berth_regs_pkg::SLOT_BYTES[17:0]};
+            unread_q <= fast ? fast_head.len : whole ? whole_len : head.len;
+            who_q    <= {whole, fast};
         end
         room_q      <= room_q - {2'd0, fetch_go} + {2'd0, word_pop};
         begun_q     <= begun_q + {5'd0, begin_go} - {5'd0, frame_done};
-        begun_mac_q <= begun_mac_q + {5'd0, begin_go && !(fast ? fast_head.loop : head.loop)} - {5'd0, frame_done && !out.loop};
+        // Whether a raw queue's frame is for the MAC is not known yet when it begins.
+        begun_mac_q <= begun_mac_q + {5'd0, begin_go && !(fast ? fast_head.loop : !whole && head.loop)}
+                       - {5'd0, frame_done && (out.whole || !out.loop)};
 
         // iCRC
         if (word_pop) begin
             first_q <= word_last;
             left_q  <= left - BYTES[12:0];
+            real_q  <= real_left > BYTES[12:0] ? real_left - BYTES[12:0] : 13'd0;
+            loop_q  <= loop;
         end
         if (go) begin
             stage_valid_q   <= {stage_valid_q[DELAY-2:0], word_valid};
-            stage_q         <= {stage_q[(DELAY-1)*WORD_W-1:0], word_last, word_bytes, frame_fast, frame_loop, frame_raw,
-                                frame_len, frame_slot};
-            stage_data_q[0] <= word_data;
+            stage_q         <= {stage_q[(DELAY-1)*WORD_W-1:0], word_last, word_bytes, frame_whole, frame_fast, loop, frame_raw,
+                                all_len, frame_slot};
+            stage_data_q[0] <= word_clean;
             for (int i = 1; i < DELAY; i++) begin
                 stage_data_q[i] <= stage_data_q[i-1];
             end
@@ -304,7 +360,7 @@ module berth_mac_tx #(
 
         if (rst) begin
             fetch_q       <= 1'b0;
-            fast_turn_q   <= 1'b0;
+            who_q         <= 2'd0;
             room_q        <= SKID[2:0];
             begun_q       <= 6'd0;
             begun_mac_q   <= 6'd0;
@@ -315,6 +371,8 @@ module berth_mac_tx #(
             ev_looped     <= 1'b0;
         end
     end
+
+    wire unused = &{1'b0, whole_head.loop, whole_head.tag};
 
     // The skid buffer is never asked for more words than it holds; a word belongs to a frame
     // that has begun.

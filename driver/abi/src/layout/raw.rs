@@ -176,7 +176,7 @@ records! { u32;
         /// log2 of the send ring's elements.
         log2_sq: 11 8,
         /// Queue.
-        queue: 7 0,
+        number: 7 0,
     }
     /// `CPU_RAW_W0` + 4 for a queue that is made; behind it both bases, that of the send ring first.
     RawCqs {
@@ -192,7 +192,7 @@ records! { u32;
         /// `RAW_MATCH_*`; 0 ends the filter.
         fields: 19 16,
         /// Queue.
-        queue: 15 8,
+        target: 15 8,
         /// Filter.
         filter: 7 0,
     }

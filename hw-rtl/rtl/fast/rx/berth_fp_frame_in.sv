@@ -54,7 +54,8 @@ module berth_fp_frame_in #(
     // All others.
     output logic                     cf_valid,
     input  logic                     cf_ready,
-    output berth_card_pkg::frame_t   cf
+    output berth_card_pkg::frame_t   cf,
+    output logic [8*96-1:0]          cf_hdr         // its first bytes
 );
   // Formats: offsets in the frame.
   localparam int unsigned AT_BTH = 42;
@@ -270,6 +271,7 @@ module berth_fp_frame_in #(
   assign list.frame   = frame_q.place;
   assign cf_valid     = v1_q && !is_send && !is_ack && !is_answer && !is_list;
   assign cf           = frame_q;
+  assign cf_hdr       = h_q;
   assign step         = (item_valid && item_ready) || in_free_valid || (ans_valid && ans_ready) || (list_valid && list_ready) || (cf_valid && cf_ready);
 
   assign parse_passed       = !v1_q || step;
@@ -292,6 +294,4 @@ module berth_fp_frame_in #(
   // A frame has one way out.
   always_ff @(posedge clk)
     if (!rst && v1_q) assert (32'(item_valid) + 32'(ack_valid) + 32'(ans_valid) + 32'(list_valid) + 32'(cf_valid) == 1);
-
-  wire unused = &{1'b0, h_q};
 endmodule

@@ -70,7 +70,9 @@ module berth_fp_rx #(
     output logic                          cf_valid,
     input  logic                          cf_ready,
     output berth_card_pkg::frame_t        cf,
+    output logic [8*96-1:0]               cf_hdr,        // its first bytes
     output logic [47:0]                   own_mac,       // 0 before `RECV_OWN_MAC` is written
+    output logic [31:0]                   own_ip,        // says nothing before that
     // Payload writes; answers in their order.
     output logic                          store_valid,
     input  logic                          store_ready,
@@ -176,7 +178,6 @@ module berth_fp_rx #(
   assign c_lists  = stage[S_LISTS];
   assign c_pinned = stage[S_PINNED];
   assign command  = fc.data;
-  logic [31:0] own_ip_q;
   logic [QW-1:0] c_q;
   logic [7:0] command_q, status_q;
   logic [15:0] key_place_q;
@@ -287,7 +288,7 @@ module berth_fp_rx #(
           end else begin
             fc_ack <= 1'b1;
             if (fc.we && !fc.word[5]) stage[fc.word[4:0]] <= fc.data;
-            if (fc.we && fc.word == berth_row_pkg::RECV_OWN_IP) own_ip_q <= fc.data;
+            if (fc.we && fc.word == berth_row_pkg::RECV_OWN_IP) own_ip <= fc.data;
             if (fc.we && fc.word == berth_row_pkg::RECV_OWN_MAC) own_mac[31:0] <= fc.data;
             if (fc.we && fc.word == berth_row_pkg::RECV_OWN_MAC + 6'd1) own_mac[47:32] <= fc.data[15:0];
           end
@@ -435,7 +436,7 @@ module berth_fp_rx #(
       .clk,
       .rst,
       .own_mac(own_mac),
-      .own_ip(own_ip_q),
+      .own_ip(own_ip),
       .row_we(c_state_q == C_ROW),
       .row_q(c_q),
       .row,
@@ -469,7 +470,8 @@ module berth_fp_rx #(
       .list,
       .cf_valid,
       .cf_ready,
-      .cf
+      .cf,
+      .cf_hdr
   );
 
   // The operands of atomics, by the frames that they came in, until these are given back. Slots lie an odd number of 512 bytes

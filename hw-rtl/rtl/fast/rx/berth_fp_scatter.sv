@@ -92,6 +92,7 @@ module berth_fp_scatter #(
       if (hits) begin
         store_valid <= 1'b1;
         store.reverse <= p_q.reverse;
+        store.bus   <= 1'b0;
         store.place <= p_q.payload;
         store.len   <= part;
         store.asid  <= p_q.asid;

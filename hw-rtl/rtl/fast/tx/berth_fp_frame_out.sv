@@ -413,6 +413,7 @@ module berth_fp_frame_out #(
     assign loads        = load_valid && load_ready;
     assign part_ready   = loads && !answers_q;
     assign load.reverse = 1'b0;
+    assign load.bus     = 1'b0;
     assign load.place   = local_q;
     assign load.len     = answers_q ? answer_len_q : part_data.len;
     assign load.va      = answers_q ? answer_va_w_q : part_data.va;
