@@ -94,6 +94,20 @@ impl Hw for Engines {
         self.soc.fast.read(half, qpn, word)
     }
 
+    #[inline(never)]
+    fn raw_set(&mut self, go: u32, words: &[u32; 6]) {
+        let r = self.soc.regs;
+        for (cell, &word) in r.raw.iter().zip(words) {
+            regs::set(cell, word);
+        }
+        regs::set(&r.raw_go, go);
+    }
+
+    #[inline(always)]
+    fn raw_busy(&mut self) -> u32 {
+        self.soc.regs.raw_busy.read()
+    }
+
     #[inline(always)]
     fn timer_arm(&mut self, deadline: u64) {
         let r = self.soc.regs;

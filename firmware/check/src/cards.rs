@@ -271,6 +271,10 @@ impl Hw for Engines<'_> {
         }
     }
     fn cq_config(&mut self, _cqn: u32, _base: u64, _attr: CqAttr) {}
+    fn raw_set(&mut self, _go: u32, _words: &[u32; 6]) {}
+    fn raw_busy(&mut self) -> u32 {
+        0
+    }
     fn doorbell_config(&mut self, _qpn: u32, _cfg: DbCfg) {}
     fn fast_write(&mut self, half: u32, _qpn: u32, word: u32, value: u32) {
         match (half == HALF_SENDS, word) {

@@ -4,7 +4,7 @@
 //! queues is RTL's.
 
 use berth_abi::message::{CODE, Connect, Entry, QpPeer};
-use berth_abi::ring::{CMD_CRASH, CMD_NET_CONFIG, CMD_QP_PEER, MODE_MESSAGE};
+use berth_abi::ring::{CMD_CRASH, CMD_NET_CONFIG, CMD_RAW_FILTER, MODE_MESSAGE};
 use berth_protocol::model::{User, World};
 
 use crate::input::Input;
@@ -17,8 +17,8 @@ const CONNECTED: u8 = 3;
 /// A command whose words are small numbers, or anything.
 fn command(input: &mut Input) -> Entry {
     // All but CMD_CRASH, in whose place the last one stands.
-    let kind = match CMD_NET_CONFIG + u32::from(input.byte()) % (CMD_QP_PEER - CMD_NET_CONFIG) {
-        CMD_CRASH => CMD_QP_PEER,
+    let kind = match CMD_NET_CONFIG + u32::from(input.byte()) % (CMD_RAW_FILTER - CMD_NET_CONFIG) {
+        CMD_CRASH => CMD_RAW_FILTER,
         kind => kind,
     };
     let mut entry: Entry = std::array::from_fn(|_| match input.byte() {

@@ -90,6 +90,10 @@ pub struct Engines {
     in_fast: VecDeque<(u32, u32, u32)>,
     /// The fast path.
     pub fast: FastRows,
+    /// What was done to raw queues (`RAW_GO_*`).
+    pub raw: Vec<(u32, [u32; 6])>,
+    /// Those that are busy.
+    pub raw_busy: u32,
     doorbells: HashMap<u32, (u16, u16)>,
     timer: Option<u64>,
     /// Events for the host.
@@ -120,6 +124,8 @@ impl Engines {
             in_timer: false,
             in_fast: VecDeque::new(),
             fast: FastRows::default(),
+            raw: Vec::new(),
+            raw_busy: 0,
             doorbells: HashMap::new(),
             timer: None,
             events: Vec::new(),
@@ -230,6 +236,12 @@ impl Hw for Engines {
         self.events.push(*words);
     }
     fn cq_config(&mut self, _cqn: u32, _base: u64, _attr: CqAttr) {}
+    fn raw_set(&mut self, go: u32, words: &[u32; 6]) {
+        self.raw.push((go, *words));
+    }
+    fn raw_busy(&mut self) -> u32 {
+        self.raw_busy
+    }
     fn doorbell_config(&mut self, qpn: u32, cfg: DbCfg) {
         self.doorbells.remove(&qpn);
         self.fast.bells.remove(&qpn);

@@ -69,6 +69,10 @@ pub struct Regs {
     _gap7: [u32; 11],
     pub fast_event: RO<u32>,
     pub fast_arg: RO<u32>,
+    _gap8: [u32; 2],
+    pub raw: [WO<u32>; 6],
+    pub raw_go: WO<u32>,
+    pub raw_busy: RO<u32>,
 }
 
 macro_rules! lies_at {
@@ -94,6 +98,7 @@ lies_at! {
     cq_base_lo = CPU_CQ_BASE_LO, cq_base_hi = CPU_CQ_BASE_HI, cq_attr = CPU_CQ_ATTR, cq_cfg = CPU_CQ_CFG,
     cqe = CPU_CQE_W0, cqe_go = CPU_CQE_GO,
     fast_event = CPU_FAST_EVENT, fast_arg = CPU_FAST_ARG,
+    raw = CPU_RAW_W0, raw_go = CPU_RAW_GO, raw_busy = CPU_RAW_BUSY,
 }
 
 /// Writes a register.

@@ -13,13 +13,15 @@ use berth_abi::counters::{F_BAD_COMMAND, F_BAD_INDEX, F_REQUESTS_BUSY};
 use berth_abi::cpu::{CqAttr, DbCfg};
 use berth_abi::message::{
     Accept, Connect, CqCreate, CqDestroy, Crash, Disconnect, Entry, KeyBind, KeyFree, KeyRegister, KeysDrop, Listen,
-    NetConfig, Pressure, QpCreate, QpDestroy, QpPeer, QpQuery, RangeRevoked, Reject, Unlisten,
+    NetConfig, Pressure, QpCreate, QpDestroy, QpPeer, QpQuery, RangeRevoked, RawCreate, RawDestroy, RawFilter, RawMode,
+    Reject, Unlisten,
 };
 use berth_abi::ring::{
     CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
     CMD_CQ_DESTROY, CMD_CRASH, CMD_KEY_BIND, CMD_KEY_FREE, CMD_KEY_REGISTER, CMD_KEYS_DROP, CMD_NET_CONFIG,
-    CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_PEER, CMD_QP_QUERY, CMD_RANGE_REVOKED, CRASH_EVENT,
-    CRASH_EVENT_WORDS, ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState, TRIGGER_ADAPTIVE, is_mtu,
+    CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_PEER, CMD_QP_QUERY, CMD_RANGE_REVOKED, CMD_RAW_CREATE,
+    CMD_RAW_DESTROY, CMD_RAW_FILTER, CMD_RAW_MODE, CRASH_EVENT, CRASH_EVENT_WORDS, ENTRY_WORDS, MODE_MESSAGE,
+    PRIVATE_DATA, QpState, TRIGGER_ADAPTIVE, is_mtu,
 };
 use berth_abi::status::{
     CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BAD_INDEX, REASON_BUSY,
@@ -101,6 +103,13 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                 0 => CMD_INVALID,
                 asid => return self.keys.drop_all(asid, cookie),
             },
+            CMD_RAW_CREATE => self.raw.create(&RawCreate::decode(entry), &self.sh, hw),
+            CMD_RAW_MODE => self.raw.mode(&RawMode::decode(entry), hw),
+            CMD_RAW_FILTER => self.raw.filter(&RawFilter::decode(entry), hw),
+            CMD_RAW_DESTROY => match self.raw.end(RawDestroy::decode(entry).queue, cookie, hw) {
+                CMD_OK => return,
+                status => status,
+            },
             CMD_CRASH => {
                 let crash = Crash::decode(entry);
                 if crash.how == CRASH_EVENT && hw.event_space() > 0 {
@@ -181,7 +190,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             return CMD_NOT_FOUND;
         }
         let uses = |qp: &Qp| qp.state != FREE && (qp.send_cqn as u32 == cqn || qp.recv_cqn as u32 == cqn);
-        if self.qps.iter().any(uses) {
+        if self.qps.iter().any(uses) || self.raw.uses(cqn) {
             return CMD_BUSY;
         }
         self.sh.cqs.remove(cqn as usize);

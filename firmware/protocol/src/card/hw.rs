@@ -64,6 +64,11 @@ pub trait Hw {
     /// Reads word `word` of QP `qpn`'s row in half `half` of the fast path.
     fn fast_read(&mut self, half: u32, qpn: u32, word: u32) -> u32;
 
+    /// Makes, changes or ends a raw queue, or sets a filter (`RAW_GO_*`), as the words say.
+    fn raw_set(&mut self, go: u32, words: &[u32; 6]);
+    /// Raw queues that exist or have DMA under way, a bit each.
+    fn raw_busy(&mut self) -> u32;
+
     /// Arms the card's timer for `deadline` in cycles, instead of an earlier arming. Comes back as `timer`.
     fn timer_arm(&mut self, deadline: u64);
     /// Disarms the card's timer.

@@ -3,7 +3,7 @@
 //!
 //! Here is what the card knows. [`hw::Hw`] is what it wants of the engines, [`limits`] are sizes and times, `shared` is
 //! what all QPs and peers have in common. `control` carries records to a peer, `request` asks for a connection, `peers`
-//! are all ends. RTL has the table of `keys`, and the [`rows`] of a connected QP (`qp`) until its `end`; `reports` are what it
+//! are all ends. RTL has `raw` queues, the table of `keys`, and the [`rows`] of a connected QP (`qp`) until its `end`; `reports` are what it
 //! leaves to firmware.
 //!
 //! Entry points, each bounded by `steps`: `command` of the driver, `rx` for frames (those that begin and end connections
@@ -19,6 +19,7 @@ pub mod limits;
 mod peers;
 mod pressure;
 mod qp;
+mod raw;
 mod reports;
 mod request;
 pub mod rows;
@@ -62,6 +63,7 @@ pub struct Card<
     pub(crate) services: [u16; SERVICES],
     pub(crate) revocation: Revocation,
     pub(crate) keys: Index<KEYS>,
+    pub(crate) raw: raw::Queues,
     pub(crate) sh: Shared,
 }
 
@@ -76,6 +78,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             services: [0; SERVICES],
             revocation: Revocation { active: false, asid: 0, cookie: 0, start: 0, end: 0 },
             keys: Index::new(),
+            raw: raw::Queues::new(),
             sh: Shared::new(),
         }
     }

@@ -87,5 +87,5 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         + REQUESTS;
     /// Steps of [`Card::poll`]: one piece of each kind of work.
     pub const POLL_STEPS: u32 =
-        FLUSH_ANSWERS + Self::REVOKE_STEP + KEYS_STEP + PEER_STEP + CTL_STEP + ANSWER + REQUEST_STEP;
+        FLUSH_ANSWERS + Self::REVOKE_STEP + KEYS_STEP + ANSWER + PEER_STEP + CTL_STEP + ANSWER + REQUEST_STEP;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Services beside the stream connection: datagrams without and with reliability, the indicate window, and buffers that
-//! grow. No card runs them yet.
+//! grow, which no card runs yet; and raw queues, which RTL has.
 
 pub mod datagram;
 pub mod grow;
 pub mod indicate;
+pub mod raw;
 pub mod rd;
