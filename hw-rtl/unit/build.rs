@@ -30,6 +30,7 @@ const UNITS: &[&str] = &[
     "berth_fp_rx",
     "berth_fp_tx",
     "berth_mac_rx",
+    "berth_raw",
     "berth_xlt",
 ];
 

@@ -22,6 +22,8 @@ mod pager;
 mod process;
 mod ranges;
 #[cfg(feature = "card")]
+mod raw;
+#[cfg(feature = "card")]
 mod rings;
 mod table;
 #[cfg(feature = "card")]
@@ -40,6 +42,8 @@ pub use pager::{Page, PageAnswer, Pager};
 #[cfg(feature = "card")]
 pub use process::element;
 pub use ranges::{Ranges, Reply};
+#[cfg(feature = "card")]
+pub use raw::{RawQueue, raw_element};
 #[cfg(feature = "card")]
 pub use rings::{Commands, Events};
 pub use table::{Span, Table};

@@ -183,7 +183,8 @@ module berth_cpu_bus #(
     assign offset    = {20'd0, m_adr[11:0]};
     assign at_hostif = (offset >= berth_regs_pkg::CPU_STATUS && offset <= berth_regs_pkg::CPU_HB_ANSWER)
                        || (offset >= berth_regs_pkg::CPU_CMD_POP && offset <= berth_regs_pkg::CPU_DB_CFG)
-                       || (offset >= berth_regs_pkg::CPU_CMD_W0 && offset <= berth_regs_pkg::CPU_CQE_GO);
+                       || (offset >= berth_regs_pkg::CPU_CMD_W0 && offset <= berth_regs_pkg::CPU_CQE_GO)
+                       || (offset >= berth_regs_pkg::CPU_RAW_W0 && offset <= berth_regs_pkg::CPU_RAW_BUSY);
 
     // an access that has to wait before it is taken; of packet RAM each second clock is left to DMA
     logic stalls, pkt_last_q;

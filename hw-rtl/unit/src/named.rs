@@ -39,6 +39,19 @@ impl Named {
         self.module.get(port)
     }
 
+    /// See [`Module::set_wide`].
+    pub fn set_wide(&mut self, name: &'static str, words: &[u64]) {
+        let port = self.port(name);
+        self.module.set_wide(port, words);
+    }
+
+    /// See [`Module::words`].
+    #[must_use]
+    pub fn wide(&mut self, name: &'static str) -> Vec<u64> {
+        let port = self.port(name);
+        self.module.words(port)
+    }
+
     /// Whether a port of one bit is 1.
     #[must_use]
     pub fn is(&mut self, name: &'static str) -> bool {
