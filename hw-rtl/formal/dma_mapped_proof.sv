@@ -11,7 +11,7 @@ module dma_mapped_proof (
 
     // The mark: bit 63 of an address. A miss gives a page too, one without it.
     always_comb begin
-        assume (wcmd.virt && !wcmd.addr[63] && !store.va[63] && wcmd.addr[62:52] == '0 && store.va[62:52] == '0);
+        assume (wcmd.virt && !store.bus && !wcmd.addr[63] && !store.va[63] && wcmd.addr[62:52] == '0 && store.va[62:52] == '0);
         assume (lk_page[51] == (lk_ack && lk_hit));
     end
 

@@ -5,7 +5,7 @@
 // to packet RAM within the slot of its frame only. The descriptors and the core have at most CORE_SLOTS between them: a frame that
 // would be one more is dropped, and its slot is free again (once the card knows its address, which stays).
 //
-// The fast path gives back, or passes on to the core, what it has; the core may say anything. The two queues give
+// The fast path, and raw queues behind it, give back, or pass on to the core, what they have; the core may say anything. The two queues give
 // what was put into them once (fifo_proof; here, for the slot that is looked at) and have room, as they have as many words
 // as there are slots, and hold a slot once. CRC, headers and their copies are free.
 module mac_rx_proof #(
@@ -14,11 +14,11 @@ module mac_rx_proof #(
 ) (
     input logic                clk, rst_in, hard_rst,
     input logic                rx_valid, rx_last, rx_err, lo_valid, lo_last, rw_ready, rf_ready, hd_re, rfree_valid,
-    input logic                cf_valid, desc_pop, slot_free,
+    input logic                cf_valid, desc_pop, slot_free, wide, xfree_valid,
     input logic [DATA_W-1:0]   rx_data, lo_data,
     input logic [DATA_W/8-1:0] rx_keep, lo_keep,
-    input logic [17:0]         hd_addr, rfree_addr,
-    input logic [3:0]          rfree_slot, cf_slot,
+    input logic [17:0]         hd_addr, rfree_addr, xfree_addr,
+    input logic [3:0]          rfree_slot, xfree_slot, cf_slot,
     input berth_card_pkg::frame_t cf,
     input logic [7:0]          slot_free_n
 );
@@ -39,7 +39,7 @@ module mac_rx_proof #(
         .lo_valid(lo_valid), .lo_data(lo_data), .lo_keep(lo_keep), .lo_last(lo_last),
         .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr),
         .rf_valid(rf_valid), .rf_ready(rf_ready), .rf(rf), .hd_re(hd_re), .hd_addr(hd_addr),
-        .rfree_valid(rfree_valid), .rfree_addr(rfree_addr),
+        .rfree_valid(rfree_valid), .rfree_addr(rfree_addr), .xfree_valid(xfree_valid), .xfree_addr(xfree_addr), .wide(wide),
         .cf_valid(cf_valid), .cf_ready(cf_ready), .cf(cf),
         .desc_valid(desc_valid), .desc(desc), .desc_pop(desc_pop),
         .slot_free(slot_free), .slot_free_n(slot_free_n));
@@ -78,10 +78,12 @@ module mac_rx_proof #(
     logic waits_q, fast_q, told_q;
     wire shown  = rf_valid && \dut.good_slot == the_slot;
     wire backs  = rfree_valid && rfree_slot == the_slot;
+    wire xbacks = xfree_valid && xfree_slot == the_slot;
     wire passes = cf_valid && cf_slot == the_slot;
     always_comb begin
         assume (rfree_addr - address(rfree_slot) < 18'd512 && cf.place - address(cf_slot) < 18'd512);
-        assume (!(backs && passes) && (!(backs || passes) || fast_q));
+        assume (xfree_addr - address(xfree_slot) < 18'd512);
+        assume (2'(backs) + 2'(xbacks) + 2'(passes) <= 2'(fast_q));
         assume (\dut.good_room && cf_ready);
         assume ((!shown || waits_q) && (!(desc_valid && desc.slot == the_slot) || told_q));
         // All beats but the last are full, none is empty.
@@ -90,7 +92,7 @@ module mac_rx_proof #(
     always_ff @(posedge clk) begin
         if (\dut.check && \dut.good && judged[4]) waits_q <= 1'b1;
         if (shown && rf_ready) {waits_q, fast_q} <= 2'b01;
-        if (backs) fast_q <= 1'b0;
+        if (backs || xbacks) fast_q <= 1'b0;
         if (passes) {fast_q, told_q} <= {1'b0, ev_core};
         if (desc_valid && desc_pop && desc.slot == the_slot) told_q <= 1'b0;
         if (rst) {waits_q, fast_q, told_q} <= '0;

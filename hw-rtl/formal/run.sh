@@ -245,7 +245,7 @@ proof dma_mapped dma_mapped_proof silent="berth_dma_wr.sv berth_dma_page.sv" ind
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_mapped_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv
 mutant berth_dma_page.sv "s/pg.len    <= refuse || miss ? '0 : len;/pg.len    <= refuse ? '0 : len;/"
 mutant berth_dma_page.sv 's/{virt_q ? lk_page : addr_q\[63:12\]/{addr_q[63:12]/'
-mutant berth_dma_wr.sv 's/front_cmd.virt  = fast || wcmd.virt/front_cmd.virt  = !fast/'
+mutant berth_dma_wr.sv 's/front_cmd.virt  = fast ? !store.bus : wcmd.virt/front_cmd.virt  = !fast/'
 mutant berth_dma_wr.sv "s/off_q <= refuse || len == left ? '0 : off_q + len;/off_q <= off_q + len;/"
 proof dma_fence dma_fence_proof silent="berth_dma_wr.sv berth_dma_page.sv" induction=6 frames=12 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_fence_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv

@@ -10,6 +10,7 @@ mod model;
 mod node;
 mod pair;
 mod plot;
+mod raw;
 mod rig;
 mod rows;
 mod synthesis;
@@ -74,6 +75,7 @@ const FIGURES: &[Figure] = &[
     Figure { ids: &["dma_bw", "dma_bw_unaligned"], run: dma::bandwidth, long: false, bars: true },
     Figure { ids: &["dma_read_latency"], run: dma::latency_sweep, long: false, bars: false },
     Figure { ids: &["mac_bw", "mac_tx_latency"], run: mac::bandwidth, long: false, bars: true },
+    Figure { ids: &["raw_1500", "raw_64"], run: raw::bandwidth, long: false, bars: true },
     Figure { ids: &["msg_rate_16qp", "msg_rate_1qp"], run: fast::message_rate, long: false, bars: true },
     Figure {
         ids: &["bw_write_1qp", "rate_write_16qp", "bw_read_1qp", "rate_read_16qp"],
