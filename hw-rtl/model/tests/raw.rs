@@ -11,7 +11,7 @@ use berth_abi::status::*;
 use berth_abi::wqe::*;
 use berth_rtl_host::*;
 use pair::*;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 /// CQ of raw queues, of doorbell page 0 as the kernel's are.
 const RAW_CQN: u32 = 2;
@@ -25,8 +25,7 @@ struct End {
     receives: HashMap<u64, u64>,
     sends: HashMap<u64, u64>,
     next: u64,
-    /// Frames that have gone and not come, those that have come.
-    sent: VecDeque<Vec<u8>>,
+    /// Frames that have come.
     got: Vec<Vec<u8>>,
 }
 
@@ -47,7 +46,6 @@ fn end(host: &mut Host, flags: u8) -> End {
         receives: HashMap::new(),
         sends: HashMap::new(),
         next: 1,
-        sent: VecDeque::new(),
         got: Vec::new(),
     };
     for i in 0..DEPTH as u64 {

@@ -285,6 +285,7 @@ module berth_core #(
     berth_card_pkg::raw_events_t   raw_ev;
     logic                ws_valid, ws_ready, wl_valid, wide, xfree_valid;
     logic [17:0]         xfree_addr;
+    logic [4:0]          core_n;
 
     berth_raw #(.DATA_W(DATA_W), .HOST_W(HOST_W)) raw (
         .clk(clk), .rst(card_rst), .busy(raw_busy), .setup_valid(raw_setup_valid), .setup(raw_setup),
@@ -294,7 +295,7 @@ module berth_core #(
         .load_ready(raw_load_ready), .load(raw_load), .loaded_valid(raw_loaded_valid), .loaded(loaded),
         .store_valid(raw_store_valid), .store_ready(raw_store_ready), .store(raw_store), .stored_valid(raw_stored_valid),
         .stored(stored), .ws_valid(ws_valid), .ws_ready(ws_ready), .ws(ws), .wl_valid(wl_valid), .wide(wide),
-        .cf_valid(cf_valid), .cf(cf), .cf_hdr(cf_hdr), .core_valid(core_valid), .core(core_frame), .free_valid(xfree_valid),
+        .cf_valid(cf_valid), .cf(cf), .cf_hdr(cf_hdr), .core_valid(core_valid), .core(core_frame), .core_n(core_n), .free_valid(xfree_valid),
         .free_place(xfree_addr), .ev(raw_ev)
     );
 
@@ -415,7 +416,7 @@ module berth_core #(
         .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr), .rw_data(rw_data), .rw_strb(rw_strb),
         .rf_valid(rf_valid), .rf_ready(rf_ready), .rf(rf), .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr),
         .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr),
-        .xfree_valid(xfree_valid), .xfree_addr(xfree_addr), .cf_valid(core_valid), .cf_ready(core_ready), .cf(core_frame), .desc_valid(desc_valid), .desc(desc), .desc_pop(desc_pop), .slot_free(slot_free),
+        .xfree_valid(xfree_valid), .xfree_addr(xfree_addr), .cf_valid(core_valid), .cf_ready(core_ready), .cf(core_frame), .core_n(core_n), .desc_valid(desc_valid), .desc(desc), .desc_pop(desc_pop), .slot_free(slot_free),
         .slot_free_n(slot_free_n), .ev_taken(ev_taken), .ev_bytes(ev_rx_bytes), .ev_truncated(ev_truncated),
         .ev_oversized(ev_oversized), .ev_mac_error(ev_mac_error), .ev_bad_icrc(ev_bad_icrc), .ev_not_ours(ev_not_ours),
         .ev_core(ev_core), .ev_core_full(ev_core_full), .ev_stall(ev_stall)

@@ -66,6 +66,7 @@ module berth_mac_rx #(
     input  logic                   cf_valid,
     output logic                   cf_ready,
     input  berth_card_pkg::frame_t cf,
+    output logic [4:0]             core_n,        // slots of frames that wait for the core, or that it has
 
     // the core: frames received, slots given back
     output logic                   desc_valid,
@@ -325,8 +326,7 @@ module berth_mac_rx #(
         .rd_data(desc)
     );
 
-    logic [15:0] core_q;       // slots of frames that wait for the core, or that it has
-    logic [4:0]  core_n;
+    logic [15:0] core_q;       // those slots
     logic [3:0]  cf_slot;
     always_comb begin
         core_n = '0;

@@ -11,7 +11,7 @@
 module berth_raw #(
     parameter int unsigned DATA_W = 64,                           // bits of a beat of the MAC
     parameter int unsigned HOST_W = 2 * DATA_W,                   // bits of a beat of DMA
-    parameter int unsigned SLOTS  = berth_regs_pkg::RX_SLOTS / 2 - 1   // receive slots that frames for queues may hold
+    parameter int unsigned SLOTS  = berth_regs_pkg::RX_SLOTS - 4  // receive slots that frames for queues may hold
 ) (
     input  logic                         clk,
     input  logic                         rst,
@@ -59,6 +59,7 @@ module berth_raw #(
     input  logic [8*96-1:0]              cf_hdr,
     output logic                         core_valid,
     output berth_card_pkg::frame_t       core,
+    input  logic [4:0]                   core_n,       // slots that it has
     output logic                         free_valid,
     output logic [17:0]                  free_place,
     // Pulses for the counters.
@@ -141,7 +142,7 @@ module berth_raw #(
       .busy(f_busy), .to_core(core_valid), .to_queue, .to_none, .number(to_q), .frame(core)
   );
   berth_raw_rx #(.SLOTS(SLOTS)) rx (
-      .clk, .rst, .cqns(recv_cqns_q), .busy(r_busy), .frame_valid(to_queue), .frame_q(to_q), .frame(core), .frame_taken(taken),
+      .clk, .rst, .cqns(recv_cqns_q), .busy(r_busy), .frame_valid(to_queue), .frame_q(to_q), .frame(core), .frame_taken(taken), .core_n,
       .free_valid(rx_free_valid), .free_ready(rx_free_ready), .free_place(rx_free_place), .there(r_there), .posted(r_posted),
       .take(r_take), .take_q(r_take_q), .el(r_el), .pop(r_pop), .pop_q(r_pop_q), .store_valid, .store_ready, .store,
       .stored_valid, .stored, .done_valid(d_valid[1]), .done_ready(d_ready[1]), .done(r_done), .ev_received,

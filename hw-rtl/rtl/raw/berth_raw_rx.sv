@@ -4,7 +4,8 @@
 // not fetched yet, and for writes.
 module berth_raw_rx #(
     parameter int unsigned QUEUES = berth_regs_pkg::RAW_QUEUES,
-    parameter int unsigned SLOTS  = 7,                            // receive slots that may be held, up to 15
+    parameter int unsigned SLOTS  = 12,                           // receive slots that may be held, up to 15 ...
+    parameter int unsigned ALL    = berth_regs_pkg::RX_SLOTS - 1, // ... together with the core's
     parameter int unsigned QW     = $clog2(QUEUES)
 ) (
     input  logic                         clk,
@@ -16,6 +17,7 @@ module berth_raw_rx #(
     input  logic [QW-1:0]                frame_q,
     input  berth_card_pkg::frame_t       frame,
     output logic                         frame_taken,
+    input  logic [4:0]                   core_n,      // slots of the core
     // Slots that are given back.
     output logic                         free_valid,
     input  logic                         free_ready,
@@ -54,7 +56,7 @@ module berth_raw_rx #(
     in.place = frame.place;
     in.len   = frame.len;
   end
-  assign frame_taken = frame_valid && held_q < 5'(SLOTS);
+  assign frame_taken = frame_valid && held_q < 5'(SLOTS) && 6'(held_q) + 6'(core_n) < 6'(ALL);
   berth_lutfifo #(.WIDTH($bits(in)), .DEPTH(16)) frames (
       .clk, .rst, .wr_valid(frame_taken), .wr_ready(head_room), .wr_data(in),
       .rd_valid(head_valid), .rd_ready(head_pop), .rd_data(head)
@@ -128,7 +130,7 @@ module berth_raw_rx #(
   // ---- Ends: a drop gives its slot back first ---------------------------------------------------------------------------
   wire drop = none || drops;
   wire ready = fly_valid && (f_bare || ended_valid);
-  logic told_q;                     // the completion at hand is out
+  logic told_q, freed_q;            // of what is at hand the completion is out, the slot is free
   assign done_valid = ready && !told_q;
   always_comb begin
     done.cqn   = cqns[8*f_q+:8];
@@ -137,11 +139,13 @@ module berth_raw_rx #(
                   : f_bare || ended_bad ? berth_regs_pkg::WC_LOCAL_PROTECTION[7:0] : berth_regs_pkg::WC_OK[7:0],
                   berth_regs_pkg::RAW_QPN + 32'(f_q), 19'd0, f_len, f_id};
   end
-  wire frees = ready && told_q && !f_bare;
+  wire frees = ready && !freed_q && !f_bare;
   assign free_valid = drop || frees;
   assign free_place = drop ? head.place : f_place;
   wire dropped = drop && free_ready;
-  assign fly_pop   = ready && told_q && (f_bare || (!drop && free_ready));
+  wire free_go = frees && !drop && free_ready;
+  wire tells   = done_valid && done_ready;
+  assign fly_pop   = ready && (told_q || tells) && (f_bare || freed_q || free_go);
   assign ended_pop = fly_pop && !f_bare;
   assign head_pop  = dropped || goes;
   assign ev_received = fly_pop && !f_bare && !ended_bad;
@@ -191,8 +195,9 @@ module berth_raw_rx #(
         end
     endcase
     if (stored_valid) bad_q <= !stored.tag[0] && end_bad;
-    if (done_valid && done_ready) told_q <= 1'b1;
-    if (fly_pop) told_q <= 1'b0;
+    if (tells) told_q <= 1'b1;
+    if (free_go) freed_q <= 1'b1;
+    if (fly_pop) {told_q, freed_q} <= 2'b00;
     held_q <= held_q + 5'(frame_taken) - 5'(free_valid && free_ready);
     for (int unsigned i = 0; i < QUEUES; i++)
       n_q[i] <= n_q[i] + 5'(frame_taken && frame_q == QW'(i)) + 5'(bare_go && q_q == QW'(i)) - 5'(dropped && q == QW'(i))
@@ -201,6 +206,7 @@ module berth_raw_rx #(
       state_q <= IDLE;
       bad_q   <= 1'b0;
       told_q  <= 1'b0;
+      freed_q <= 1'b0;
       held_q  <= '0;
       for (int unsigned i = 0; i < QUEUES; i++) n_q[i] <= '0;
     end

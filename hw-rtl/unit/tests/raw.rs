@@ -71,8 +71,8 @@ struct Queue {
     on: bool,
     ends: bool,
     rings: [Ring; 2],
-    /// Frames for it that are not at their ends, in their order: places.
-    frames: VecDeque<u64>,
+    /// Frames for it that are not at their ends, in their order.
+    frames: VecDeque<Waiting>,
 }
 
 /// A frame in a receive slot.
@@ -80,8 +80,14 @@ struct Queue {
 struct Frame {
     bytes: Vec<u8>,
     whose: Whose,
-    /// The receive that it went to is complete.
-    told: bool,
+}
+
+/// A frame whose receive is not complete.
+#[derive(Clone, Debug)]
+struct Waiting {
+    /// Its slot, while it has one.
+    place: Option<u64>,
+    bytes: Vec<u8>,
 }
 
 /// A read or write under way.
@@ -395,9 +401,9 @@ impl Bench {
         self.m.set_wide("cf_hdr", &eight(&header));
         let whose = self.rules.choose(&bytes, roce);
         if let Whose::Queue(q) = whose {
-            self.queues[q].frames.push_back(place);
+            self.queues[q].frames.push_back(Waiting { place: Some(place), bytes: bytes.clone() });
         }
-        self.slots.insert(place, Frame { bytes, whose, told: false });
+        self.slots.insert(place, Frame { bytes, whose });
         self.changed[1] = self.clock;
     }
 
@@ -556,10 +562,13 @@ impl Bench {
                 Whose::Core => panic!("{:x?} is the core's", frame.bytes),
                 Whose::None => self.expected[5] += 1,
                 Whose::Queue(q) => {
-                    let queue = &mut self.queues[q];
-                    queue.frames.retain(|p| *p != place);
-                    if !frame.told {
+                    let frames = &mut self.queues[q].frames;
+                    let at = frames.iter().position(|waiting| waiting.place == Some(place));
+                    if m.is("ev.no_receive") || m.is("ev.too_long") {
                         self.expected[3] += 1;
+                        at.map(|at| frames.remove(at));
+                    } else if let Some(at) = at {
+                        frames[at].place = None;
                     }
                 }
             }
@@ -612,14 +621,7 @@ impl Bench {
                     self.sent(&wqe);
                 }
             } else {
-                // The oldest frame of the queue that was not dropped since.
-                let frame = loop {
-                    let place = self.queues[q].frames.pop_front().expect("a frame for it");
-                    if let Some(frame) = self.slots.get_mut(&place) {
-                        frame.told = true;
-                        break frame.clone();
-                    }
-                };
+                let frame = self.queues[q].frames.pop_front().expect("a frame for it");
                 assert_eq!(frame.bytes.len() as u32, len);
                 let mut at = 0;
                 for (va, part) in cut(&wqe, len) {
