@@ -105,7 +105,7 @@ impl Queues {
         CMD_OK
     }
 
-    /// Answers one that has ended. True when it should be called again.
+    /// Answers one that has ended. True when one has not.
     pub(super) fn step<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) -> bool {
         let Some((number, queue)) = self.0.iter_mut().enumerate().find(|(_, queue)| queue.ends) else {
             return false;
@@ -118,6 +118,6 @@ impl Queues {
             (queue.on, queue.ends) = (false, false);
             sh.answer(queue.cookie, CMD_OK, &[], hw);
         }
-        true
+        self.0.iter().any(|queue| queue.ends)
     }
 }

@@ -4,7 +4,7 @@
 use super::Card;
 use super::control::Due;
 use super::hw::Hw;
-use super::limits::EVENT_RETRY;
+use super::limits::{EVENT_RETRY, FAST_POLL};
 use super::qp::{CLOSED, CONNECTED, ERROR, EVENT_CLOSED, EVENT_DESTROYED, EVENT_ERROR, EVENT_ESTABLISHED, FREE, Qp};
 use super::rows::Refused;
 use crate::base::rule::{self, Rule};
@@ -80,7 +80,9 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         let answered = self.sh.flush_answers(hw);
         self.revoke_step(now, hw);
         let drops = self.keys.step(&mut self.sh, hw);
-        let ends = self.raw.step(&mut self.sh, hw);
+        if self.raw.step(&mut self.sh, hw) {
+            self.sh.arm(now + FAST_POLL, hw);
+        }
         if let Some(i) = self.sh.last[1].take(&mut self.sh.ctl_work)
             && !self.ctl_step(i)
         {
@@ -112,7 +114,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         let sh = &mut self.sh;
         let engines = !(sh.peer_work.is_empty() && sh.ctl_work.is_empty() && sh.close_work.is_empty());
         // QPs that wait for a slot or for the event ring do not count as work, or the loop would spin.
-        let more = engines || drops || ends || (answered && told && !sh.event_work.is_empty());
+        let more = engines || drops || (answered && told && !sh.event_work.is_empty());
         if !more {
             sh.draw_ahead();
         }
