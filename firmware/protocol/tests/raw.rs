@@ -31,7 +31,7 @@ fn world() -> World {
 }
 
 #[test]
-fn qp_20_rtl_is_told_of_a_queue_its_flags_and_filters() {
+fn qp_6_rtl_is_told_of_a_queue_its_flags_and_filters() {
     let mut w = world();
     assert_eq!(w.command(0, WANT.encode()).status, CMD_OK);
     assert_eq!(w.command(0, RawMode { queue: 1, flags: RAW_MULTICAST }.encode()).status, CMD_OK);
@@ -55,7 +55,7 @@ fn qp_20_rtl_is_told_of_a_queue_its_flags_and_filters() {
 }
 
 #[test]
-fn qp_20_fields_out_of_range_are_refused() {
+fn qp_6_fields_out_of_range_are_refused() {
     let mut w = world();
     let bad = [
         RawCreate { queue: 4, ..WANT },
@@ -87,7 +87,7 @@ fn qp_20_fields_out_of_range_are_refused() {
 }
 
 #[test]
-fn qp_20_a_queue_has_ended_when_nothing_of_it_is_under_way() {
+fn qp_6_a_queue_has_ended_when_nothing_of_it_is_under_way() {
     let mut w = world();
     assert_eq!(w.command(0, WANT.encode()).status, CMD_OK);
     w.nodes[0].hw.raw_busy = 2;
@@ -106,7 +106,7 @@ fn qp_20_a_queue_has_ended_when_nothing_of_it_is_under_way() {
 }
 
 #[test]
-fn qp_20_an_element_has_ranges_that_make_up_its_length() {
+fn qp_6_an_element_has_ranges_that_make_up_its_length() {
     let range = |len| Sge { va: 0x1000, len, reserved: 0 };
     let send =
         RawWqe { opcode: OP_SEND, num_sge: 2, length: 64, sge: [range(14), range(50), range(0)], ..RawWqe::default() };
@@ -150,7 +150,7 @@ fn udp4(to: u64, port: u16) -> Vec<u8> {
 }
 
 #[test]
-fn qp_20_what_is_the_cards_own_goes_to_no_queue() {
+fn qp_6_what_is_the_cards_own_goes_to_no_queue() {
     let rules = Rules::<2, 0> { own: (OWN, IP), queues: [Some(RAW_DEFAULT | RAW_PROMISCUOUS), None], filters: [] };
     let arp = |target: u32| frame(BROADCAST, 0x0806, &[(38, &target.to_be_bytes())]);
     assert_eq!(rules.choose(&arp(IP), false), Whose::Core);
@@ -163,7 +163,7 @@ fn qp_20_what_is_the_cards_own_goes_to_no_queue() {
 }
 
 #[test]
-fn qp_20_the_first_filter_that_matches_decides_then_the_default_queue() {
+fn qp_6_the_first_filter_that_matches_decides_then_the_default_queue() {
     let filter = |fields, queue| Filter { fields, queue, protocol: 17, ethertype: 0x86dd, port: 53, mac: OTHER };
     let rules = Rules {
         own: (OWN, IP),

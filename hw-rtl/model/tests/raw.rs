@@ -111,7 +111,7 @@ fn padded(frame: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn qp_20_raw_frames_go_both_ways_beside_a_connection() {
+fn qp_6_raw_frames_go_both_ways_beside_a_connection() {
     let seed = seed(71);
     println!("BERTH_SEED={seed}");
     let mut rng = Rng(seed);
@@ -162,7 +162,7 @@ fn qp_20_raw_frames_go_both_ways_beside_a_connection() {
 }
 
 #[test]
-fn qp_20_a_frame_to_the_own_address_comes_back() {
+fn qp_6_a_frame_to_the_own_address_comes_back() {
     let mut net = pair(seed(72), |_, _| {}, qp(QP_A), qp(QP_B));
     let own = mac(&net, 0);
     let mut end = end(&mut net.hosts[0], RAW_DEFAULT | RAW_MULTICAST);

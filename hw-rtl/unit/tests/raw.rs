@@ -696,7 +696,7 @@ impl Bench {
 }
 
 #[test]
-fn qp_20_queues_frames_and_elements_of_all_kinds() {
+fn qp_6_queues_frames_and_elements_of_all_kinds() {
     let seed = seed(17);
     println!("BERTH_SEED={seed}");
     for width in Module::widths(NAME) {
