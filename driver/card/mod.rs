@@ -7,6 +7,7 @@ pub(crate) mod answer;
 pub(crate) mod call;
 pub(crate) mod counters;
 pub(crate) mod deadline;
+pub(crate) mod ending;
 pub(crate) mod fence;
 pub(crate) mod firmware;
 pub(crate) mod log;

@@ -79,7 +79,7 @@ impl Context {
             Ok(())
         });
         if let Err(e) = result {
-            self.end_dma_after(e);
+            self.card.end_dma_after(e);
             self.forget_cq(&cq);
             return Err(e);
         }
@@ -131,7 +131,8 @@ impl Context {
         if cq.users.load(Relaxed) != 0 {
             return Err(EBUSY);
         }
-        self.end_object(generation, CqDestroy { cqn }.encode())?;
+        self.card
+            .end_object(generation, CqDestroy { cqn }.encode())?;
         self.remove_cq(&cq);
         self.forget_cq(&cq);
         Ok(())

@@ -123,7 +123,7 @@ impl Context {
         let unlisten = Unlisten {
             service: listener.service,
         };
-        self.end_object(generation, unlisten.encode())?;
+        self.card.end_object(generation, unlisten.encode())?;
         self.forget_service(listener);
         // No more requests are queued for it. Queued requests, which the process has not seen, are
         // rejected.

@@ -175,7 +175,8 @@ impl Context {
             let generation = self.card.generation();
             let qp = self.objects.lock().qps.last().cloned();
             let Some(qp) = qp else { break };
-            self.end_for_good(generation, QpDestroy { qpn: qp.qpn }.encode());
+            self.card
+                .end_for_good(generation, QpDestroy { qpn: qp.qpn }.encode());
             self.remove_qp(&qp);
         }
         self.end_regions();
@@ -188,7 +189,8 @@ impl Context {
             };
             let Some(listener) = listener else { break };
             let service = listener.service;
-            self.end_for_good(generation, Unlisten { service }.encode());
+            self.card
+                .end_for_good(generation, Unlisten { service }.encode());
             self.forget_service(listener);
         }
         loop {
@@ -211,7 +213,8 @@ impl Context {
             let generation = self.card.generation();
             let cq = self.objects.lock().cqs.last().cloned();
             let Some(cq) = cq else { break };
-            self.end_for_good(generation, CqDestroy { cqn: cq.cqn }.encode());
+            self.card
+                .end_for_good(generation, CqDestroy { cqn: cq.cqn }.encode());
             self.remove_cq(&cq);
             self.forget_cq(&cq);
         }

@@ -134,7 +134,7 @@ impl Context {
             Ok(())
         });
         if let Err(e) = result {
-            self.end_dma_after(e);
+            self.card.end_dma_after(e);
             self.forget_qp(qpn);
             return Err(e);
         }
@@ -177,7 +177,7 @@ impl Context {
             let _ = self.card.call_for(generation, disconnect);
         }
         self.space.end_requests(qpn);
-        let ended = self.end_object(generation, QpDestroy { qpn }.encode());
+        let ended = self.card.end_object(generation, QpDestroy { qpn }.encode());
         self.space.end_requests(0);
         ended?;
         self.remove_qp(&qp);

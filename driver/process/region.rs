@@ -168,7 +168,7 @@ impl Context {
         };
         let done = self.card.call_for(generation, register.encode());
         let done = done.inspect_err(|e| {
-            self.end_dma_after(*e);
+            self.card.end_dma_after(*e);
         })?;
         let [key, ..] = CmdDone::decode(&done).results;
         let region = Region {
@@ -261,7 +261,7 @@ impl Context {
             asid: self.asid as u8,
             key: name.number,
         };
-        self.end_object(generation, free.encode())?;
+        self.card.end_object(generation, free.encode())?;
         let gone = {
             let mut memory = self.memory.lock();
             let mut regions = memory.regions.iter();
@@ -295,7 +295,8 @@ impl Context {
         let had_keys = self.memory.lock().had_keys;
         if had_keys {
             let asid = self.asid as u8;
-            self.end_for_good(generation, KeysDrop { asid }.encode());
+            self.card
+                .end_for_good(generation, KeysDrop { asid }.encode());
         }
         self.drop_regions();
     }
