@@ -87,6 +87,9 @@ fn dispatch(registry: &Arc<Registry>, entry: &Entry) -> Option<()> {
         }
         EV_CQ_NOTIFY => {
             let CqNotify { cqn } = CqNotify::decode(entry);
+            if registry.link.as_ref().is_some_and(|link| link.notify(cqn)) {
+                return Some(());
+            }
             let cq = registry.tables.lock().cqs.get(cqn as usize)?.clone();
             if let Some(cq) = cq {
                 cq.notify();
@@ -94,6 +97,9 @@ fn dispatch(registry: &Arc<Registry>, entry: &Entry) -> Option<()> {
         }
         EV_CQ_OVERRUN => {
             let CqOverrun { cqn, qpn } = CqOverrun::decode(entry);
+            if registry.link.as_ref().is_some_and(|link| link.overran(qpn)) {
+                return Some(());
+            }
             let cq = registry.tables.lock().cqs.get(cqn as usize)?.clone();
             if let (Some(cq), Some(context)) = (cq, registry.owner_of_qp(qpn)) {
                 if context.qp_overran(qpn, &cq) {

@@ -31,6 +31,8 @@ pub(crate) struct Params {
     pub(crate) max_process_contexts: u32,
     /// Milliseconds in which firmware may be lost eight times.
     pub(crate) loss_window_ms: u32,
+    /// Whether the card is a network device as well.
+    pub(crate) network_device: u32,
 }
 
 impl Params {
@@ -66,6 +68,7 @@ impl Params {
                 u64::from(self.loss_window_ms),
                 (1, DAY_MS),
             ),
+            ("network_device", u64::from(self.network_device), (0, 1)),
         ];
         let mut good = true;
         for (name, value, (least, most)) in all {

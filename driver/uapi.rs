@@ -367,6 +367,9 @@ impl Session {
         ]);
         self.card.call(new.command())?;
         *self.card.net.lock() = new;
+        if let Some(link) = &self.registry.link {
+            link.set_address(mac);
+        }
         Ok(())
     }
 

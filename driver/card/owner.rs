@@ -8,6 +8,9 @@ pub(crate) trait Owner: Send + Sync {
     /// so no memory is taken for it.
     fn lose_objects(&self);
 
+    /// The card is in service, without objects. Takes no memory either.
+    fn in_service(&self);
+
     /// Firmware ends queue pair `qpn` only slowly: perhaps it waits for something that never
     /// comes.
     fn hurry_end_of_qp(&self, qpn: u32);

@@ -60,6 +60,7 @@ impl Card {
                     // Does not wait, because only another reset could end the wait.
                     let _ = self.post(&[net.command()]);
                 }
+                self.tell_owner(|owner| owner.in_service());
             }
             Err(_) => {
                 // A core that runs but does not work is not left running.

@@ -37,6 +37,6 @@ plain! {
     SetPeer = 40,
     Accept = 64,
     ContextEvent = 88,
-    Counters = 1152,
+    Counters = 1408,
     ReadLog = 16,
 }

@@ -3,6 +3,7 @@
 //! module's start and `probe` need.
 
 pub(crate) mod abi_bytes;
+pub(crate) mod bindings;
 pub(crate) mod doorbell;
 pub(crate) mod errno;
 pub(crate) mod eventfd;
@@ -11,7 +12,9 @@ pub(crate) mod image;
 pub(crate) mod interrupt;
 pub(crate) mod memlock;
 pub(crate) mod mmu_notifier;
+pub(crate) mod net;
 pub(crate) mod pin;
 pub(crate) mod random;
+pub(crate) mod registers;
 pub(crate) mod users;
 pub(crate) mod workqueue;

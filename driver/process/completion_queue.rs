@@ -38,8 +38,8 @@ impl Context {
         let memory = self.shared(bytes)?;
         let cqn = {
             let mut tables = self.registry.tables.lock();
-            let place =
-                tables.free_place(&tables.cq_owners, self, self.registry.max_process_cqs)?;
+            let owners = &tables.cq_owners[..self.registry.process_cqs() as usize];
+            let place = tables.free_place(owners, self, self.registry.max_process_cqs)?;
             tables.cq_owners[place] = self.asid as u8;
             place as u32
         };

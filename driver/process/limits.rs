@@ -85,7 +85,7 @@ impl Registry {
             fw_status: self.card.regs.read(HOST_STATUS),
             fw_code: self.card.regs.read(HOST_FW_CODE),
             max_qps: self.card.sizes.qps,
-            max_cqs: self.card.sizes.cqs,
+            max_cqs: self.process_cqs(),
             max_qps_per_process: self.max_process_qps,
             ipv4: net.ipv4,
             mtu: net.mtu,

@@ -21,6 +21,7 @@ use crate::{
     abi::{card::*, ioctl::MAX_DOMAINS},
     card::Card,
     kernel::{doorbell::HeldInode, eventfd::EventFd},
+    net::Link,
     pages::{
         share::{Share, Shares},
         AddressSpace, PageService,
@@ -42,6 +43,8 @@ pub(crate) struct Registry {
     pub(crate) card: Arc<Card>,
     /// Its page service.
     pub(crate) pages: Arc<PageService>,
+    /// The card as a network device, if it is one.
+    pub(crate) link: Option<Arc<Link>>,
     /// QPs that one process may have.
     pub(crate) max_process_qps: u32,
     /// CQs that one process may have.

@@ -19,6 +19,11 @@ impl Owner for Registry {
             }
         }
         self.pages.table.lock().clear();
+        self.tell_link();
+    }
+
+    fn in_service(&self) {
+        self.tell_link();
     }
 
     fn hurry_end_of_qp(&self, qpn: u32) {
@@ -36,10 +41,20 @@ impl Owner for Registry {
 
     fn look_around(&self) {
         self.look_at_processes();
+        if let Some(link) = &self.link {
+            link.look_around();
+        }
     }
 }
 
 impl Registry {
+    /// The card came into service or out of it.
+    fn tell_link(&self) {
+        if let Some(link) = &self.link {
+            link.card_changed();
+        }
+    }
+
     /// Closes what processes have left behind, and forgets those that have nothing any more.
     fn look_at_processes(&self) {
         for asid in 1..NUM_ASIDS {

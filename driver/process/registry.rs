@@ -3,6 +3,7 @@
 
 use crate::{
     abi::{card::*, ioctl::MAX_DOMAINS},
+    net::{rings::cqn_of, Link},
     pages::{share::Shares, PageService},
     process::{Context, Registry, Tables},
 };
@@ -16,6 +17,8 @@ pub(super) const MAX_REQUESTS: usize = 2 * CM_REQUESTS as usize;
 
 /// What a new registry is made of.
 pub(crate) struct RegistryConfig {
+    /// The card as a network device, if it is one.
+    pub(crate) link: Option<Arc<Link>>,
     /// Caps per process.
     pub(crate) max_process_contexts: u32,
     /// Caps per process.
@@ -95,6 +98,7 @@ impl Registry {
             pin_init!(Registry {
                 card: pages.card.clone(),
                 pages: pages.clone(),
+                link: config.link,
                 asids,
                 max_process_qps: config.max_process_qps.min(sizes.qps),
                 max_process_cqs: config.max_process_cqs.min(sizes.cqs),
@@ -131,6 +135,14 @@ impl Registry {
     pub(crate) fn unbind(&self) {
         self.card.unbind();
         self.pages.end_works();
+    }
+
+    /// Completion queues that processes can have: the last one may be the network device's.
+    pub(super) fn process_cqs(&self) -> u32 {
+        match self.link {
+            Some(_) => cqn_of(&self.card),
+            None => self.card.sizes.cqs,
+        }
     }
 
     /// The context with an ASID.

@@ -195,6 +195,10 @@ pub(crate) struct Hardware {
     pub(crate) vain: u32,
     /// Answers in order.
     pub(crate) answers: Vec<(u32, u32)>,
+    /// Bytes of packets that are mapped for the card, by bus address.
+    pub(crate) packets: BTreeMap<u64, u32>,
+    /// Doorbells of the kernel's own page that were rung.
+    pub(crate) doorbells: Vec<(u32, u64)>,
     installed: u64,
     /// What firmware answers the next command with an opcode with: status and results.
     pub(crate) replies: VecDeque<(u32, u32, [u32; EVENT_PHASE - 3])>,
@@ -273,6 +277,13 @@ impl Hardware {
         self.push.1.extend([value as u32, (value >> 32) as u32]);
         if let Ok(entry) = Entry::try_from(&self.push.1[..]) {
             self.pushed(self.push.0, &entry);
+        }
+    }
+
+    /// A doorbell of the kernel's own page.
+    pub(crate) fn doorbell(&mut self, offset: u32, value: u64) {
+        if !self.habits.gone {
+            self.doorbells.push((offset, value));
         }
     }
 

@@ -22,6 +22,10 @@ mod card;
 mod events;
 #[rustfmt::skip]
 #[allow(clippy::all)]
+#[path = "../../../driver/net/mod.rs"]
+mod net;
+#[rustfmt::skip]
+#[allow(clippy::all)]
 #[path = "../../../driver/pages/mod.rs"]
 mod pages;
 #[rustfmt::skip]

@@ -6,7 +6,7 @@ use crate::kernel::mmu_notifier::{Event, Range};
 use crate::process::Registry;
 use kernel::{
     prelude::*,
-    sync::{Arc, SpinGuard, SpinLock},
+    sync::{Arc, Mutex, SpinGuard, SpinLock},
     world::{atomically, user, world},
 };
 use std::cell::{Cell, OnceCell, RefCell};
@@ -22,6 +22,7 @@ pub struct Surroundings {
     /// Other cards of the host.
     pub(crate) others: RefCell<Vec<Arc<Registry>>>,
     holds: OnceCell<&'static SpinLock<()>>,
+    rtnl: OnceCell<&'static Mutex<()>>,
     /// How often each event descriptor was signalled.
     pub(crate) signals: RefCell<BTreeMap<i32, u32>>,
     /// Memory of queues that there is, and how long it takes to get some, in nanoseconds.
@@ -48,6 +49,11 @@ pub(crate) fn holds() -> SpinGuard<'static, ()> {
 }
 
 impl Surroundings {
+    /// The lock of the network configuration.
+    pub(crate) fn rtnl(&self) -> &'static Mutex<()> {
+        self.rtnl.get_or_init(|| Box::leak(Box::new(Mutex::new((), "rtnl"))))
+    }
+
     /// A number higher than all before.
     pub(crate) fn next(&self) -> u64 {
         self.serial.set(self.serial.get() + 1);

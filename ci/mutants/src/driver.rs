@@ -211,13 +211,13 @@ fn write_mutants(repo: &Path, tree: &Path, without: &BTreeSet<u32>) -> Result<(V
     let files: Vec<&str> = files().collect();
     copy(repo, tree, |name| {
         let file = name.strip_prefix("driver/");
-        file.is_none_or(|f| f == "berth.rs" || files.contains(&f))
+        file.is_none_or(|f| f == "berth_main.rs" || files.contains(&f))
     })?;
     let (from, to) = (repo.join("driver"), tree.join("driver"));
     let (all, text, first) = mutate_all(&from, &to, &files, without)?;
     let asks = format!("{}\nconst PLACES: usize = {first};\n", include_str!("mutated-driver.rs.txt"));
     write(&to.join("mutated.rs"), asks.as_bytes())?;
-    let mut module = fs::read_to_string(from.join("berth.rs"))?;
+    let mut module = fs::read_to_string(from.join("berth_main.rs"))?;
     for (place, more) in [
         ("mod uapi;", "mod mutated;"),
         ("    params: {", "mutant: u32 { default: 0, description: \"Which mutant\", },"),
@@ -225,11 +225,11 @@ fn write_mutants(repo: &Path, tree: &Path, without: &BTreeSet<u32>) -> Result<(V
         ("self.0.flush();", "mutated::tell();"),
     ] {
         if module.matches(place).count() != 1 {
-            bail!("driver/berth.rs has not one `{place}`");
+            bail!("driver/berth_main.rs has not one `{place}`");
         }
         module = module.replace(place, &format!("{place}\n{more}"));
     }
-    write(&to.join("berth.rs"), format!("#![allow(warnings)]\n{module}").as_bytes())?;
+    write(&to.join("berth_main.rs"), format!("#![allow(warnings)]\n{module}").as_bytes())?;
     Ok((all, text))
 }
 

@@ -35,12 +35,12 @@ const TREES: &[Tree] = &[
         ranks: &[&["base"], &["rc"], &["wire", "memory"], &["credit", "service"], &["card"], &["stream", "model"]],
     },
     Tree {
-        top: "driver/berth.rs",
+        top: "driver/berth_main.rs",
         ranks: &[
             &["abi"],
             &["kernel"],
             &["card"],
-            &["pages"],
+            &["net", "pages"],
             &["process"],
             &["debugfs", "events", "params"],
             &["cards"],

@@ -31,6 +31,7 @@ pub mod code {
     pub const EINVAL: Error = Error(-22);
     pub const ENOTTY: Error = Error(-25);
     pub const ENOSPC: Error = Error(-28);
+    pub const EMSGSIZE: Error = Error(-90);
 }
 
 impl From<core::convert::Infallible> for Error {

@@ -587,7 +587,7 @@ impl World {
     }
 
     /// Whether an allocation fails.
-    pub(crate) fn fails(&self, may_wait: bool) -> bool {
+    pub fn fails(&self, may_wait: bool) -> bool {
         let which = usize::from(!may_wait);
         let mut nth = lock(&self.fail_nth);
         if may_wait && *nth > 0 {

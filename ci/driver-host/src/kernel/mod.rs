@@ -26,6 +26,8 @@ pub(crate) mod doorbell;
 pub(crate) mod eventfd;
 pub(crate) mod gate;
 pub(crate) mod mmu_notifier;
+pub(crate) mod net;
 pub(crate) mod pin;
+pub(crate) mod registers;
 pub(crate) mod users;
 pub(crate) mod workqueue;

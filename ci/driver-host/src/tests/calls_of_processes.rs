@@ -54,7 +54,7 @@ const CALLS: [(u32, u32, usize); 28] = [
     (IOC_DISCONNECT, 0x25, 16),
     (IOC_GET_EVENT, 0x26, 88),
     (IOC_SET_PEER, 0x27, 40),
-    (IOC_COUNTERS, 0x30, 1152),
+    (IOC_COUNTERS, 0x30, 1408),
     (IOC_READ_LOG, 0x31, 16),
     (IOC_RESET, 0x32, 16),
     (IOC_CRASH, 0x33, 56),
@@ -482,7 +482,7 @@ fn a_query_tells_what_the_card_is() {
 fn counters_are_those_of_card_firmware_and_driver() {
     let rig = begin();
     let descriptor = descriptor();
-    let counters = call(&descriptor, IOC_COUNTERS, Counters { rtl: [9; 64], fw: [9; 48], drv: [9; 32] }).unwrap();
+    let counters = call(&descriptor, IOC_COUNTERS, Counters { rtl: [9; 96], fw: [9; 48], drv: [9; 32] }).unwrap();
     let mut expected = Counters::ZERO;
     rig.card.regs.counters(&mut expected.rtl, &mut expected.fw);
     for n in 0..NUM_DRV_COUNTERS {

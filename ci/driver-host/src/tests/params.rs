@@ -14,6 +14,7 @@ const USUAL: Params = Params {
     max_process_cqs: 2,
     max_process_contexts: 2,
     loss_window_ms: 60_000,
+    network_device: 1,
 };
 
 /// What comes of parameters, and the lines about it.
@@ -29,7 +30,7 @@ fn f9_parameters_out_of_range_are_refused_by_name() {
     type Set = fn(&mut Params, u64);
     // Of the largest card that there can be.
     let table = 512 * 16 * 4096;
-    let all: [(&str, Set, u64, u64); 7] = [
+    let all: [(&str, Set, u64, u64); 8] = [
         ("linger_ms", |p, v| p.linger_ms = v as u32, 0, 86_400_000),
         ("card_budget", |p, v| p.card_budget = v, 4096, table),
         ("process_budget", |p, v| p.process_budget = v, 4096, table),
@@ -37,6 +38,7 @@ fn f9_parameters_out_of_range_are_refused_by_name() {
         ("max_process_cqs", |p, v| p.max_process_cqs = v as u32, 1, 65535),
         ("max_process_contexts", |p, v| p.max_process_contexts = v as u32, 1, crate::abi::card::NUM_ASIDS as u64 - 1),
         ("loss_window_ms", |p, v| p.loss_window_ms = v as u32, 1, 86_400_000),
+        ("network_device", |p, v| p.network_device = v as u32, 0, 1),
     ];
     for (name, set, least, most) in all {
         for value in [0, 1, least, most, most + 1, (1 << 31) - 1, u64::from(u32::MAX)] {

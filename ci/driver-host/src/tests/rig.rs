@@ -10,6 +10,7 @@ use crate::kernel::eventfd::EventFd;
 use crate::kernel::gate::Gate;
 use crate::kernel::workqueue::OwnedQueue;
 use crate::memory::{Change, Surroundings, change, surroundings};
+use crate::net::Link;
 use crate::pages::service::PageConfig;
 use crate::pages::{AddressSpace, PageService};
 use crate::process::Context;
@@ -65,11 +66,13 @@ pub(super) struct Setup {
     pub(super) context_pages: u64,
     /// Contexts, queue pairs and completion queues of a process.
     pub(super) most: [u32; 3],
+    /// The card is a network device as well.
+    pub(super) network_device: bool,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { linger_ms: 50, card_pages: 256, context_pages: 256, most: [16, 64, 64] }
+        Self { linger_ms: 50, card_pages: 256, context_pages: 256, most: [16, 64, 64], network_device: false }
     }
 }
 
@@ -287,13 +290,14 @@ fn card(gate: &Arc<Gate>, instance: usize, setup: Setup) -> Arc<Registry> {
         card_pages: setup.card_pages,
         context_pages: setup.context_pages,
     };
+    let card = Card::new(gate, Regs::new(&PCI).expect("registers"), config).expect("a card");
     let processes = RegistryConfig {
+        link: setup.network_device.then(|| Link::new(&card).expect("a network device")),
         max_process_contexts: setup.most[0],
         max_process_qps: setup.most[1],
         max_process_cqs: setup.most[2],
         shares_of: crate::cards::shares_of,
     };
-    let card = Card::new(gate, Regs::new(&PCI).expect("registers"), config).expect("a card");
     let pages = PageService::new(&card, pages).expect("its page service");
     Registry::new(&pages, processes).expect("its registry")
 }
@@ -783,6 +787,9 @@ impl Rig {
             self.world.run_for(200 * MS);
             assert!(weak.upgrade().is_none_or(|c| shown(&c).pages.is_empty()), "inv_3: a closed context has pages");
         }
+        if let Some(link) = self.registry.link.clone() {
+            self.world.spawn(move || link.end());
+        }
         self.world.run_for(2000 * MS);
         self.close_gate();
         let registry = self.registry.clone();
@@ -800,7 +807,8 @@ impl Rig {
         assert!(left.iter().all(|n| *n == 1), "a context is left");
         assert_eq!(Arc::strong_count(&self.registry), 1 + left.len(), "the registry is held");
         assert_eq!(Arc::strong_count(&self.pages), 2 + left.len(), "the page service is held");
-        assert_eq!(Arc::strong_count(&self.card), 3 + 2 * left.len(), "the card is held");
+        let of_link = 2 * usize::from(self.registry.link.is_some());
+        assert_eq!(Arc::strong_count(&self.card), 3 + of_link + 2 * left.len(), "the card is held");
         self.card.free_rings();
         self.world.end();
     }

@@ -9,14 +9,15 @@
 //! * `kernel`: safe abstractions of what the `kernel` crate does not wrap. All `unsafe` is there, but for what the
 //!   module's start and `probe` need.
 //! * `card`: one card alone: rings, commands, fence, watchdog, reset, firmware, registers.
+//! * `net`: the card as an ordinary network device.
 //! * `pages`: pinning what the card asks for, and taking it back.
 //! * `process`: what processes own of a card: contexts, queue pairs, completion queues, connections.
 //!
 //! Above them: `events` (the interrupt thread), `debugfs`, `params` (the module's parameters), `cards` (by their numbers),
 //! `uapi` (`/dev/berthN`), and this file (module and `probe`).
 //!
-//! Lock order, outermost first: `Context::control`, `Card::reset_lock`, `Card::events`,
-//! `AddressSpace::space` (pages and requests), the process's budget (`Share::budget`), the card's
+//! Lock order, outermost first: `Card::naming` or `Link::registered`, the lock of the network configuration (`Rtnl`);
+//! `Context::control`, `Card::reset_lock`, `Card::events`, `AddressSpace::space` (pages and requests), the process's budget (`Share::budget`), the card's
 //! (`PageService::budget`), then the leaves: `table`, `waiting`, `needs` and `spaces` of the page
 //! service, `answers`, `cmd`, `calls`, `log` and `owner` of the card, and `Registry::tables` or a
 //! context's `objects`, under either of which its events are queued and dropped. All from
@@ -45,6 +46,7 @@ mod cards;
 mod debugfs;
 mod events;
 mod kernel;
+mod net;
 mod pages;
 mod params;
 mod process;
@@ -62,6 +64,7 @@ use abi::host::{HOST_CAPS0, HOST_CAPS1, HOST_CAPS2, HOST_CAPS3};
 use card::{regs::Regs, Card, CardConfig};
 use cards::{shares_of, Instance, GLOBAL};
 use events::Events;
+use net::Link;
 use pages::{service::PageConfig, PageService};
 use params::Params;
 use process::{registry::RegistryConfig, Registry};
@@ -82,6 +85,17 @@ impl Drop for Service {
         let gone = GLOBAL.lock().cards[self.0.card.instance].take();
         drop(gone);
         self.0.unbind();
+    }
+}
+
+/// Takes the network device away when dropped, while the card is in service.
+struct NetworkDevice(Arc<Registry>);
+
+impl Drop for NetworkDevice {
+    fn drop(&mut self) {
+        if let Some(link) = &self.0.link {
+            link.end();
+        }
     }
 }
 
@@ -110,6 +124,7 @@ struct BerthData<'bound> {
     _debugfs: debugfs::Files,
     #[pin]
     _misc: MiscDeviceRegistration<Session>,
+    _net: NetworkDevice,
     _service: Service,
     #[pin]
     _interrupt: Interrupt<'bound, Events>,
@@ -182,6 +197,7 @@ impl pci::Driver for BerthDriver {
                     }
                     card.start_watching();
                 },
+                _net: NetworkDevice(registry.clone()),
                 _misc <- MiscDeviceRegistration::register(MiscDeviceOptions { name }),
                 _: {
                     GLOBAL.lock().cards[instance.0] = Some(registry.clone());
@@ -248,7 +264,10 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Regist
     let bound = gate.gate().enter().ok_or(ENODEV)?;
     try_mapping(&bound)?;
     let doorbells = pdev.resource_start(2)?;
-    if let Err(e) = bound.combine_writes(doorbells, u64::from(abi::card::BAR2_SIZE)) {
+    // All but the kernel's own, which come first.
+    let own = card::PAGE;
+    let of_processes = u64::from(abi::card::BAR2_SIZE) - own;
+    if let Err(e) = bound.combine_writes(doorbells + own, of_processes) {
         dev_info!(
             pdev,
             "berth: doorbell pages are uncached instead of write-combining, which costs each send a little (no PAT, or others have mapped them): {:?}\n",
@@ -270,15 +289,20 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Regist
         card_pages: params.card_pages().min(sizes.table.entries().into()),
         context_pages: params.process_pages(),
     };
-    let processes = RegistryConfig {
-        max_process_qps: params.max_process_qps,
-        max_process_cqs: params.max_process_cqs,
-        max_process_contexts: params.max_process_contexts,
-        shares_of,
-    };
     let registry = Card::new(gate.gate(), regs, card)
-        .and_then(|card| PageService::new(&card, pages))
-        .and_then(|pages| Registry::new(&pages, processes))
+        .and_then(|card| {
+            let processes = RegistryConfig {
+                link: match params.network_device {
+                    0 => None,
+                    _ => Some(Link::new(&card)?),
+                },
+                max_process_qps: params.max_process_qps,
+                max_process_cqs: params.max_process_cqs,
+                max_process_contexts: params.max_process_contexts,
+                shares_of,
+            };
+            Registry::new(&PageService::new(&card, pages)?, processes)
+        })
         .map_err(no(NO_MEMORY))?;
     Ok((instance, gate, registry))
 }
@@ -296,6 +320,7 @@ fn given() -> Params {
         max_process_cqs: module_parameters::max_process_cqs.value(),
         max_process_contexts: module_parameters::max_process_contexts.value(),
         loss_window_ms: module_parameters::loss_window_ms.value(),
+        network_device: module_parameters::network_device.value(),
     }
 }
 
@@ -375,6 +400,10 @@ module! {
         loss_window_ms: u32 {
             default: 60000,
             description: "Milliseconds in which firmware may be lost eight times and is started again",
+        },
+        network_device: u32 {
+            default: 1,
+            description: "Whether the card is a network device as well",
         },
     },
 }

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Packets, whose bytes are where the card finds them.
+
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use kernel::prelude::*;
+use kernel::world::world;
+
+/// Packets that there are.
+pub(crate) static PACKETS: AtomicUsize = AtomicUsize::new(0);
+
+pub(crate) struct SkBuff {
+    pub(super) parts: Vec<Vec<u8>>,
+    /// Bytes behind the first part.
+    pub(super) room: u32,
+}
+
+impl SkBuff {
+    pub(crate) fn of(parts: &[&[u8]]) -> Self {
+        PACKETS.fetch_add(1, Relaxed);
+        Self { parts: parts.iter().map(|part| part.to_vec()).collect(), room: 0 }
+    }
+
+    pub(super) fn empty(room: u32) -> Self {
+        PACKETS.fetch_add(1, Relaxed);
+        Self { parts: vec![vec![0; room as usize]], room }
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.parts.concat();
+        bytes.truncate(self.len() as usize);
+        bytes
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.parts.iter().map(|part| part.len() as u32).sum::<u32>() - self.room
+    }
+
+    pub(crate) fn parts(&self) -> u32 {
+        self.parts.len() as u32
+    }
+
+    pub(crate) fn linearize(&mut self) -> Result {
+        if world().fails(false) {
+            return Err(ENOMEM);
+        }
+        self.parts = vec![self.parts.concat()];
+        Ok(())
+    }
+
+    pub(crate) fn put(&mut self, bytes: u32) -> Result {
+        self.room = self.room.checked_sub(bytes).ok_or(EMSGSIZE)?;
+        Ok(())
+    }
+
+    pub(crate) fn note_sent(&self) {}
+}
+
+impl Drop for SkBuff {
+    fn drop(&mut self) {
+        PACKETS.fetch_sub(1, Relaxed);
+    }
+}

@@ -1,0 +1,56 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0
+# Makes Rust declarations of what HEADERS.h declares and kernel::bindings lacks.
+#
+#   generate.sh BUILD HEADERS OUTPUT
+#
+#   BUILD    the kernel's build folder
+#   HEADERS  the C file that includes the headers
+#   OUTPUT   the Rust file to write
+#
+# bindgen is run as the kernel's own build has run it, which that build has recorded with the names of the headers that it
+# read. What these headers declare is taken from kernel::bindings, so that both have the same types.
+set -eu
+
+if [ $# -ne 3 ]; then
+    sed -n '5p' "$0" | cut -c3- >&2
+    exit 2
+fi
+headers=$(realpath "$2") output=$(realpath -m "$3")
+cd "$1"
+recorded=rust/bindings/.bindings_generated.rs.cmd
+if [ ! -r $recorded ]; then
+    echo "generate.sh: $1 has no $recorded: it says how the kernel's build ran bindgen" >&2
+    exit 1
+fi
+
+# The command without what follows it; make's $(pound) is #.
+command=$(sed -n '1{s/^[^=]*:= *//;s/ ; sed .*//;s/$(pound)/#/g;p}' $recorded)
+known=$(sed -n 's/^ *\(\.\/\)\{0,1\}\([^ $]*\.h\) *\\\{0,1\}$/\2/p' $recorded | sed 's/[.+]/\\&/g' | paste -sd '|')
+functions='helper_.*|(un)?register_netdev|alloc_etherdev_mqs|free_netdev|rtnl_(lock|unlock)|netif_carrier_(on|off)'
+functions="$functions|napi_(enable|disable|complete_done)|eth_validate_addr"
+functions="$functions|napi_consume_skb|dev_set_mac_address|skb_put"
+
+eval "set -- $command"
+bindgen=$1
+shift
+# Ours in the place of the kernel's header and output, and our options before those of the compiler.
+n=$# compiler=
+while [ "$n" -gt 0 ]; do
+    n=$((n - 1))
+    argument=$1
+    shift
+    case $argument in
+    */bindings_helper.h) set -- "$@" "$headers" ;;
+    *bindings_generated.rs) set -- "$@" "$output" ;;
+    -Wp,-MMD,*) ;;
+    --)
+        compiler=y
+        set -- "$@" --blocklist-file "(\\./)?($known)" --allowlist-function "$functions" \
+            --allowlist-type 'net_device_ops|rtnl_link_stats64|netdev_tx|net_device_flags' --
+        ;;
+    *) set -- "$@" "$argument" ;;
+    esac
+done
+[ -n "$compiler" ]
+exec "$bindgen" "$@"

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/etherdevice.h>
+
+#include "helpers.h"
+
+void *helper_netdev_priv(const struct net_device *dev)
+{
+	return netdev_priv(dev);
+}
+
+void helper_set_netdev_dev(struct net_device *dev, struct device *parent)
+{
+	SET_NETDEV_DEV(dev, parent);
+}
+
+void helper_eth_hw_addr_set(struct net_device *dev, const u8 *addr)
+{
+	eth_hw_addr_set(dev, addr);
+}
+
+void helper_eth_hw_addr_random(struct net_device *dev)
+{
+	eth_hw_addr_random(dev);
+}
+
+bool helper_is_valid_ether_addr(const u8 *addr)
+{
+	return is_valid_ether_addr(addr);
+}
+
+bool helper_netif_running(const struct net_device *dev)
+{
+	return netif_running(dev);
+}
+
+void helper_netif_start_queue(struct net_device *dev)
+{
+	netif_start_queue(dev);
+}
+
+void helper_netif_stop_queue(struct net_device *dev)
+{
+	netif_stop_queue(dev);
+}
+
+void helper_netif_wake_queue(struct net_device *dev)
+{
+	netif_wake_queue(dev);
+}
+
+bool helper_netif_queue_stopped(const struct net_device *dev)
+{
+	return netif_queue_stopped(dev);
+}
+
+void helper_netif_tx_disable(struct net_device *dev)
+{
+	netif_tx_disable(dev);
+}
+
+bool helper_netdev_xmit_more(void)
+{
+	return netdev_xmit_more();
+}
+
+void helper_netif_napi_add(struct net_device *dev, struct napi_struct *napi,
+			   int (*poll)(struct napi_struct *, int))
+{
+	netif_napi_add(dev, napi, poll);
+}
+
+void helper_netif_napi_del(struct napi_struct *napi)
+{
+	netif_napi_del(napi);
+}
+
+/* From a thread: what is scheduled there runs when bottom halves are enabled again. */
+void helper_napi_schedule(struct napi_struct *napi)
+{
+	local_bh_disable();
+	napi_schedule(napi);
+	local_bh_enable();
+}
+
+unsigned int helper_skb_headlen(const struct sk_buff *skb)
+{
+	return skb_headlen(skb);
+}
+
+unsigned int helper_skb_nr_frags(const struct sk_buff *skb)
+{
+	return skb_shinfo(skb)->nr_frags;
+}
+
+int helper_skb_linearize(struct sk_buff *skb)
+{
+	return skb_linearize(skb);
+}
+
+int helper_skb_tailroom(const struct sk_buff *skb)
+{
+	return skb_tailroom(skb);
+}
+
+void helper_skb_tx_timestamp(struct sk_buff *skb)
+{
+	skb_tx_timestamp(skb);
+}
+
+void helper_dev_kfree_skb_any(struct sk_buff *skb)
+{
+	dev_kfree_skb_any(skb);
+}
+
+struct sk_buff *helper_netdev_alloc_skb_ip_align(struct net_device *dev, unsigned int len)
+{
+	return netdev_alloc_skb_ip_align(dev, len);
+}
+
+dma_addr_t helper_dma_map_single(struct device *dev, void *ptr, size_t bytes, enum dma_data_direction dir)
+{
+	return dma_map_single(dev, ptr, bytes, dir);
+}
+
+/* Maps fragment i for reading by the device, and says how long it is. */
+dma_addr_t helper_skb_frag_dma_map(struct device *dev, const struct sk_buff *skb, unsigned int i, unsigned int *bytes)
+{
+	const skb_frag_t *frag = &skb_shinfo(skb)->frags[i];
+
+	*bytes = skb_frag_size(frag);
+	return skb_frag_dma_map(dev, frag, 0, *bytes, DMA_TO_DEVICE);
+}
+
+int helper_dma_mapping_error(struct device *dev, dma_addr_t addr)
+{
+	return dma_mapping_error(dev, addr);
+}
+
+void helper_dma_unmap_page(struct device *dev, dma_addr_t addr, size_t bytes, enum dma_data_direction dir)
+{
+	dma_unmap_page(dev, addr, bytes, dir);
+}
+
+/* Features of a device that reads packets out of several parts of any memory. */
+netdev_features_t helper_netdev_features(void)
+{
+	return NETIF_F_SG | NETIF_F_HIGHDMA;
+}
+
+/* Hands a packet that begins with its Ethernet header to the stack. */
+void helper_napi_receive(struct napi_struct *napi, struct net_device *dev, struct sk_buff *skb)
+{
+	skb->protocol = eth_type_trans(skb, dev);
+	napi_gro_receive(napi, skb);
+}
