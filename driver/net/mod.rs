@@ -50,7 +50,8 @@ struct Registered {
 #[pin_data]
 pub(crate) struct Link {
     card: Arc<Card>,
-    device: Arc<Device<Nic>>,
+    /// What the stack knows of it.
+    pub(crate) device: Arc<Device<Nic>>,
     #[pin]
     registered: Mutex<Registered>,
     /// The device does not have what the card's state asks for; it is tried again.

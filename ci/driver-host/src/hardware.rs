@@ -3,7 +3,7 @@
 
 use crate::abi::message::{
     COOKIE, CmdDone, CqCreate, CqDestroy, Fence, KeyBind, KeyFree, KeyRegister, KeysDrop, Listen, PageNeed, PageReady,
-    PageRelease, PageRevoke, QpCreate, QpDestroy, RangeRevoked, Unlisten, code,
+    PageRelease, PageRevoke, QpCreate, QpDestroy, RangeRevoked, RawCreate, RawMode, Unlisten, code,
 };
 use crate::abi::{card::*, counters::F_ADDRESS_CONFLICTS, host::*, ring::*, status::*, wqe::PHASE};
 use crate::card::Entry;
@@ -39,6 +39,8 @@ pub(crate) struct Habits {
     pub(crate) image: Vec<u32>,
     /// DMA that does not end whatever is written.
     pub(crate) stuck_dma: u32,
+    /// It has raw queues.
+    pub(crate) raw: bool,
 }
 
 impl Default for Habits {
@@ -55,6 +57,7 @@ impl Default for Habits {
             conflicts: 0,
             image: Vec::new(),
             stuck_dma: 0,
+            raw: false,
         }
     }
 }
@@ -197,6 +200,8 @@ pub(crate) struct Hardware {
     pub(crate) answers: Vec<(u32, u32)>,
     /// Bytes of packets that are mapped for the card, by bus address.
     pub(crate) packets: BTreeMap<u64, u32>,
+    /// The raw queue that there is.
+    pub(crate) raw: Option<RawCreate>,
     /// Doorbells of the kernel's own page that were rung.
     pub(crate) doorbells: Vec<(u32, u64)>,
     installed: u64,
@@ -359,6 +364,7 @@ impl Hardware {
             irq: self.irq,
             recalls: self.recalls,
             reset_ns: self.reset_ns,
+            packets: core::mem::take(&mut self.packets),
             ..Self::default()
         };
     }
@@ -796,6 +802,18 @@ impl Hardware {
                 let [qpn, ..] = &mut done.results;
                 *qpn = self.stuck_qp;
             }
+            CMD_RAW_CREATE | CMD_RAW_DESTROY | CMD_RAW_MODE if !self.habits.raw => done.status = CMD_UNKNOWN,
+            CMD_RAW_CREATE => {
+                let create = RawCreate::decode(entry);
+                let has_cq = |cqn: u16| self.objects.contains_key(&(CMD_CQ_CREATE, cqn.into()));
+                assert!(create.is_sound() && has_cq(create.send_cqn) && has_cq(create.recv_cqn));
+                assert!(self.raw.replace(create).is_none(), "the queue is made a second time");
+            }
+            CMD_RAW_DESTROY => done.status = self.raw.take().map_or(CMD_NOT_FOUND, |_| CMD_OK),
+            CMD_RAW_MODE => match &mut self.raw {
+                Some(raw) => raw.flags = RawMode::decode(entry).flags,
+                None => done.status = CMD_NOT_FOUND,
+            },
             CMD_QP_DESTROY => {
                 // Done when nothing of it is in flight.
                 if self.holds_back(entry) {

@@ -28,6 +28,8 @@ pub struct Surroundings {
     /// Memory of queues that there is, and how long it takes to get some, in nanoseconds.
     pub(crate) queues: Cell<u64>,
     pub(crate) queue_ns: Cell<u64>,
+    /// Packets that there are.
+    pub(crate) packets: Cell<i32>,
     /// Counts what happens.
     serial: Cell<u64>,
 }

@@ -13,6 +13,7 @@ mod contexts;
 mod crowd;
 mod eviction;
 mod firmware;
+mod net;
 mod objects;
 mod params;
 mod random;

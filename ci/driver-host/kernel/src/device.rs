@@ -43,6 +43,8 @@ pub mod dma {
     /// Zeroed memory; its bus address is where it is.
     pub struct Coherent<T: ?Sized> {
         words: Box<[UnsafeCell<u64>]>,
+        /// Index of its first word: it begins with a page.
+        first: usize,
         len: usize,
         of: PhantomData<T>,
     }
@@ -53,13 +55,15 @@ pub mod dma {
     impl<T: Copy> Coherent<[T]> {
         pub fn zeroed_slice(_: &Device<Bound>, len: usize, flags: Flags) -> Result<Self> {
             take(flags)?;
-            let words = (len * size_of::<T>()).div_ceil(8);
-            Ok(Self { words: (0..words).map(|_| UnsafeCell::new(0)).collect(), len, of: PhantomData })
+            let words = (len * size_of::<T>()).div_ceil(8) + 511;
+            let words: Box<[_]> = (0..words).map(|_| UnsafeCell::new(0)).collect();
+            let first = (words.as_ptr() as usize).next_multiple_of(4096) - words.as_ptr() as usize;
+            Ok(Self { words, first: first / 8, len, of: PhantomData })
         }
 
         #[must_use]
         pub fn dma_address(&self) -> u64 {
-            self.words.as_ptr() as u64
+            self.words[self.first..].as_ptr() as u64
         }
 
         /// Element `at`.
@@ -68,7 +72,7 @@ pub mod dma {
                 return Err(Error(-22));
             }
             // SAFETY: Within the memory.
-            Ok(Place(unsafe { self.words[0].get().cast::<T>().add(at) }))
+            Ok(Place(unsafe { self.words[self.first].get().cast::<T>().add(at) }))
         }
     }
 

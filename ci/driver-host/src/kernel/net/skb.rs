@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Packets, whose bytes are where the card finds them.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use crate::memory::surroundings;
 use kernel::prelude::*;
 use kernel::world::world;
-
-/// Packets that there are.
-pub(crate) static PACKETS: AtomicUsize = AtomicUsize::new(0);
 
 pub(crate) struct SkBuff {
     pub(super) parts: Vec<Vec<u8>>,
@@ -14,14 +11,19 @@ pub(crate) struct SkBuff {
     pub(super) room: u32,
 }
 
+fn count(n: i32) {
+    let packets = &surroundings().packets;
+    packets.set(packets.get() + n);
+}
+
 impl SkBuff {
     pub(crate) fn of(parts: &[&[u8]]) -> Self {
-        PACKETS.fetch_add(1, Relaxed);
+        count(1);
         Self { parts: parts.iter().map(|part| part.to_vec()).collect(), room: 0 }
     }
 
     pub(super) fn empty(room: u32) -> Self {
-        PACKETS.fetch_add(1, Relaxed);
+        count(1);
         Self { parts: vec![vec![0; room as usize]], room }
     }
 
@@ -57,6 +59,8 @@ impl SkBuff {
 
 impl Drop for SkBuff {
     fn drop(&mut self) {
-        PACKETS.fetch_sub(1, Relaxed);
+        if !std::thread::panicking() {
+            count(-1);
+        }
     }
 }
