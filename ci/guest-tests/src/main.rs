@@ -24,6 +24,7 @@ mod helpers;
 mod lifecycle;
 mod machine;
 mod memory;
+mod net;
 mod outcome;
 mod remote;
 mod rivals;

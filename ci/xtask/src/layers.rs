@@ -66,7 +66,7 @@ const TREES: &[Tree] = &[
             &["test", "util"],
             &["basics", "connections", "credits", "examples", "faults", "memory", "tool"],
             &["bad_input", "service", "syscalls"],
-            &["disk", "endurance", "field", "machine", "remote", "rivals", "trouble"],
+            &["disk", "endurance", "field", "machine", "net", "remote", "rivals", "trouble"],
             &["lifecycle"],
             &["helpers", "runner"],
         ],

@@ -215,7 +215,7 @@ fn frame(n: u8, bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn net_the_device_is_there_if_firmware_knows_raw_queues() {
+fn ap_4_net_the_device_is_there_if_firmware_knows_raw_queues() {
     let rig = Rig::new(Setup { network_device: true, ..Setup::default() });
     let device = rig.registry.link.as_ref().expect("there is one").device.clone();
     rig.ms(1000);
@@ -231,7 +231,7 @@ fn net_the_device_is_there_if_firmware_knows_raw_queues() {
 }
 
 #[test]
-fn net_a_card_that_is_down_gets_its_device_later() {
+fn ap_4_net_a_card_that_is_down_gets_its_device_later() {
     let rig = Rig::new(Setup { network_device: true, ..Setup::default() });
     let device = rig.registry.link.as_ref().expect("there is one").device.clone();
     rig.hardware().habits.raw = true;
@@ -248,7 +248,7 @@ fn net_a_card_that_is_down_gets_its_device_later() {
 }
 
 #[test]
-fn net_frames_go_out_of_their_parts_and_are_given_back() {
+fn ap_4_net_frames_go_out_of_their_parts_and_are_given_back() {
     let mut net = Net::up();
     assert!(net.device.link.get());
     let idle = net.packets();
@@ -279,7 +279,7 @@ fn counter(index: u32) -> u64 {
 }
 
 #[test]
-fn net_frames_that_are_too_short_or_too_long_are_dropped() {
+fn ap_4_net_frames_that_are_too_short_or_too_long_are_dropped() {
     let mut net = Net::up();
     for bytes in [13, SLOT_BYTES as usize + 1] {
         assert!(net.xmit(&[&frame(1, bytes)]));
@@ -295,7 +295,7 @@ fn net_frames_that_are_too_short_or_too_long_are_dropped() {
 }
 
 #[test]
-fn net_doorbells_are_rung_for_several_frames_at_once() {
+fn ap_4_net_doorbells_are_rung_for_several_frames_at_once() {
     let mut net = Net::up();
     for n in 0..3 {
         assert!(net.device.xmit(SkBuff::of(&[&frame(n, 60)]), true));
@@ -309,7 +309,7 @@ fn net_doorbells_are_rung_for_several_frames_at_once() {
 }
 
 #[test]
-fn net_a_full_queue_stops_and_goes_on_when_half_of_it_is_free() {
+fn ap_4_net_a_full_queue_stops_and_goes_on_when_half_of_it_is_free() {
     let mut net = Net::up();
     for n in 0..RING {
         assert!(!net.device.stopped.get(), "at {n}");
@@ -330,7 +330,7 @@ fn net_a_full_queue_stops_and_goes_on_when_half_of_it_is_free() {
 }
 
 #[test]
-fn net_frames_come_in_up_to_the_budget_and_receives_are_posted_again() {
+fn ap_4_net_frames_come_in_up_to_the_budget_and_receives_are_posted_again() {
     let mut net = Net::up();
     for round in 0..20_u32 {
         let count = 40 + round as usize;
@@ -353,7 +353,7 @@ fn net_frames_come_in_up_to_the_budget_and_receives_are_posted_again() {
 }
 
 #[test]
-fn net_sends_complete_also_when_no_receive_may_be_taken() {
+fn ap_4_net_sends_complete_also_when_no_receive_may_be_taken() {
     let mut net = Net::up();
     for n in 0..4 {
         assert!(net.xmit(&[&frame(n, 60)]));
@@ -374,7 +374,7 @@ fn net_sends_complete_also_when_no_receive_may_be_taken() {
 }
 
 #[test]
-fn net_without_memory_frames_are_dropped_and_the_ring_stays_full() {
+fn ap_4_net_without_memory_frames_are_dropped_and_the_ring_stays_full() {
     let mut net = Net::up();
     (0..8).for_each(|n| assert!(net.give(&frame(n, 100))));
     net.hear();
@@ -394,7 +394,7 @@ fn net_without_memory_frames_are_dropped_and_the_ring_stays_full() {
 }
 
 #[test]
-fn net_what_the_card_fails_with_is_counted() {
+fn ap_4_net_what_the_card_fails_with_is_counted() {
     let mut net = Net::up();
     for status in [WC_LOCAL_PROTECTION, WC_BAD_WQE] {
         assert!(net.xmit(&[&frame(1, 60)]));
@@ -419,7 +419,7 @@ fn net_what_the_card_fails_with_is_counted() {
 }
 
 #[test]
-fn net_a_reset_takes_the_device_down_and_up_again() {
+fn ap_4_net_a_reset_takes_the_device_down_and_up_again() {
     let mut net = Net::up();
     for round in 1..4_u64 {
         (0..10).for_each(|n| assert!(net.xmit(&[&frame(n, 60)])));
@@ -441,7 +441,7 @@ fn net_a_reset_takes_the_device_down_and_up_again() {
 }
 
 #[test]
-fn net_a_device_without_firmware_has_no_link_until_there_is_some() {
+fn ap_4_net_a_device_without_firmware_has_no_link_until_there_is_some() {
     let mut net = Net::up();
     net.rig.hardware().habits.boot.0 = FW_PANIC;
     let card = net.rig.card.clone();
@@ -460,7 +460,7 @@ fn net_a_device_without_firmware_has_no_link_until_there_is_some() {
 }
 
 #[test]
-fn net_rings_without_memory_are_made_later() {
+fn ap_4_net_rings_without_memory_are_made_later() {
     let mut net = Net::up();
     net.rig.ms(1);
     let card = net.rig.card.clone();
@@ -495,7 +495,7 @@ fn net_rings_without_memory_are_made_later() {
 }
 
 #[test]
-fn net_the_queue_takes_what_the_device_wants() {
+fn ap_4_net_the_queue_takes_what_the_device_wants() {
     let mut net = Net::new();
     let flags = |net: &Net| net.rig.hardware().raw.map(|raw| raw.flags);
     net.rig.card.net.lock().mac = [2, 0, 0, 0, 0, 1];
@@ -525,7 +525,7 @@ fn net_the_queue_takes_what_the_device_wants() {
 }
 
 #[test]
-fn net_receives_hold_as_much_as_the_mtu_says() {
+fn ap_4_net_receives_hold_as_much_as_the_mtu_says() {
     let mut net = Net::up();
     let most = |net: &mut Net| net.element(1).unwrap().length;
     assert_eq!(most(&mut net), 1518);
@@ -543,14 +543,14 @@ fn net_receives_hold_as_much_as_the_mtu_says() {
 }
 
 #[test]
-fn net_processes_get_all_completion_queues_but_one() {
+fn ap_4_net_processes_get_all_completion_queues_but_one() {
     let net = Net::new();
     assert_eq!(net.rig.registry.query().max_cqs, NUM_CQS - 1);
     net.end();
 }
 
 #[test]
-fn net_a_card_that_goes_takes_its_device_with_it() {
+fn ap_4_net_a_card_that_goes_takes_its_device_with_it() {
     let mut net = Net::up();
     (0..10).for_each(|n| assert!(net.xmit(&[&frame(n, 60)])));
     net.rig.hardware().habits.gone = true;
@@ -566,7 +566,7 @@ fn net_a_card_that_goes_takes_its_device_with_it() {
 }
 
 #[test]
-fn net_frames_are_sent_and_received_once_in_order_whatever_happens() {
+fn ap_4_net_frames_are_sent_and_received_once_in_order_whatever_happens() {
     let first = seed(7000);
     for seed in first..first + cases(40) {
         let mut rng = Rng(seed);
