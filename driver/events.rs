@@ -52,6 +52,10 @@ impl ThreadedHandler for Events {
             }
         }
         card.arm_events(&ring);
+        drop(ring);
+        if let Some(link) = &registry.link {
+            link.poll_if_notified();
+        }
         IrqReturn::Handled
     }
 }

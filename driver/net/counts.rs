@@ -89,17 +89,13 @@ impl Counts {
         self.0[count as usize].load(Relaxed)
     }
 
-    /// What the stack wants to know.
-    pub(crate) fn stats(&self, regs: &Regs) -> Stats {
-        let card = |index: u32| match regs.read64(HOST_COUNTERS + 8 * index) {
-            u64::MAX => 0,
-            value => value,
-        };
+    /// What the stack wants to know. The card's counters are not part of it, as they begin anew with each reset.
+    pub(crate) fn stats(&self) -> Stats {
         Stats {
             rx_packets: self.get(Count::RxPackets),
             rx_bytes: self.get(Count::RxBytes),
-            rx_dropped: self.get(Count::RxNoMemory) + card(C_RAW_NO_RECEIVE),
-            rx_errors: self.get(Count::RxFailed) + card(C_RAW_TOO_LONG),
+            rx_dropped: self.get(Count::RxNoMemory),
+            rx_errors: self.get(Count::RxFailed),
             tx_packets: self.get(Count::TxPackets),
             tx_bytes: self.get(Count::TxBytes),
             tx_dropped: self.get(Count::TxDropped),

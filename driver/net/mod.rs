@@ -54,6 +54,8 @@ pub(crate) struct Link {
     pub(crate) device: Arc<Device<Nic>>,
     #[pin]
     registered: Mutex<Registered>,
+    /// There are completions.
+    notified: Atomic<u32>,
     /// The device does not have what the card's state asks for; it is tried again.
     behind: Atomic<u32>,
     #[pin]
@@ -73,6 +75,7 @@ impl Link {
                 card: card.clone(),
                 device,
                 registered <- new_mutex!(Registered { registration: None, ended: false }, "berth_link"),
+                notified: Atomic::new(0),
                 behind: Atomic::new(0),
                 work <- new_work!("berth_link"),
             }),
@@ -96,9 +99,16 @@ impl Link {
     pub(crate) fn notify(&self, cqn: u32) -> bool {
         let ours = cqn == cqn_of(&self.card);
         if ours {
-            self.device.schedule();
+            self.notified.store(1, Relaxed);
         }
         ours
+    }
+
+    /// Has the device polled if it was notified: perhaps at once, by this thread.
+    pub(crate) fn poll_if_notified(&self) {
+        if self.notified.xchg(0, Relaxed) != 0 {
+            self.device.schedule();
+        }
     }
 
     /// The completion queue overran for a queue with that QPN; false if it is none of the network device. It has room

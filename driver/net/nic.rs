@@ -115,7 +115,7 @@ impl Driver for Nic {
     }
 
     fn stats(dev: &Device<Self>) -> Stats {
-        dev.data.counts.stats(&dev.data.card.regs)
+        dev.data.counts.stats()
     }
 
     fn counters(dev: &Device<Self>, values: &mut [u64]) {
