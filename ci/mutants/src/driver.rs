@@ -19,7 +19,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// What is mutated: a name, and the files of driver.
-pub const GROUPS: [(&str, &[&str]); 3] = [
+pub const GROUPS: [(&str, &[&str]); 4] = [
     (
         "memory",
         &[
@@ -80,6 +80,7 @@ pub const GROUPS: [(&str, &[&str]); 3] = [
             "card/call.rs",
             "card/counters.rs",
             "card/deadline.rs",
+            "card/ending.rs",
             "card/fence.rs",
             "card/firmware.rs",
             "card/log.rs",
@@ -96,6 +97,7 @@ pub const GROUPS: [(&str, &[&str]); 3] = [
             "kernel/workqueue.rs",
         ],
     ),
+    ("network", &["net/counts.rs", "net/mod.rs", "net/nic.rs", "net/rings.rs"]),
 ];
 
 /// What stands for files of the driver in its tests on the host (ci/driver-host), which have all others as they are.
