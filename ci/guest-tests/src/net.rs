@@ -130,7 +130,7 @@ fn ap_4_net_the_device_has_the_cards_address_and_a_link(env: &Env) -> Res {
 /// What `ethtool` does, by its call: a command with its data, which begins with its number.
 fn ethtool<const N: usize>(data: &mut [u8; N]) -> Res {
     const SIOCETHTOOL: libc::c_ulong = 0x8946;
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     // SAFETY: all zeros are a value of it.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, byte) in request.ifr_name.iter_mut().zip(name()?.bytes()) {

@@ -127,20 +127,26 @@ unsafe extern "C" fn change_mtu<T: Driver>(dev: *mut bindings::net_device, mtu: 
 
 /// # Safety
 ///
-/// `dev` is of [`Device::new`] with the same `T`, and `to` is the caller's to be written.
+/// `dev` is of [`Device::new`] with the same `T`, and `to` is the caller's to be written, perhaps in a message, where it
+/// is not aligned.
 unsafe extern "C" fn stats<T: Driver>(
     dev: *mut bindings::net_device,
     to: *mut bindings::rtnl_link_stats64,
 ) {
     // SAFETY: By the requirements of this function.
-    let (dev, to) = unsafe { (Device::<T>::from_raw(dev), &mut *to) };
+    let dev = unsafe { Device::<T>::from_raw(dev) };
     let stats = T::stats(dev);
-    to.rx_packets = stats.rx_packets;
-    to.rx_bytes = stats.rx_bytes;
-    to.rx_dropped = stats.rx_dropped;
-    to.rx_errors = stats.rx_errors;
-    to.tx_packets = stats.tx_packets;
-    to.tx_bytes = stats.tx_bytes;
-    to.tx_dropped = stats.tx_dropped;
-    to.tx_errors = stats.tx_errors;
+    // SAFETY: As above.
+    unsafe {
+        let mut all = to.read_unaligned();
+        all.rx_packets = stats.rx_packets;
+        all.rx_bytes = stats.rx_bytes;
+        all.rx_dropped = stats.rx_dropped;
+        all.rx_errors = stats.rx_errors;
+        all.tx_packets = stats.tx_packets;
+        all.tx_bytes = stats.tx_bytes;
+        all.tx_dropped = stats.tx_dropped;
+        all.tx_errors = stats.tx_errors;
+        to.write_unaligned(all);
+    }
 }
