@@ -29,6 +29,7 @@ module fp_arrival_proof #(
     input logic [2:0]        claimed_refusal,
     input logic              claimed_one_shot, answered_valid,
     input logic [LR:0]       st_reads, st_agains,
+    input logic              read_held_ready,
     input logic [QW-1:0]     answered_q,
     input berth_card_pkg::answered_t answered
 );
@@ -48,7 +49,7 @@ module fp_arrival_proof #(
         .place_valid(place_valid), .place_ready(place_ready), .place_q(place_q), .place(place), .landed_ready(landed_ready),
         .done_ready(done_ready), .afr_ready(afr_ready), .broken_ready(broken_ready), .claim_ready(claim_ready),
         .claimed_valid(claimed_valid), .claimed_refusal(claimed_refusal), .claimed_one_shot(claimed_one_shot),
-        .st_reads(st_reads), .st_agains(st_agains), .answered_valid(answered_valid), .answered_q(answered_q), .answered(answered), .over_ready(over_ready));
+        .st_reads(st_reads), .st_agains(st_agains), .read_held_ready(read_held_ready), .answered_valid(answered_valid), .answered_q(answered_q), .answered(answered), .over_ready(over_ready));
 
     // As in berth_fp_arrival.
     typedef struct packed {

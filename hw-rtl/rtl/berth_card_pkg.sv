@@ -558,6 +558,7 @@ package berth_card_pkg;
         logic [2:0]  refusal;           // KEY_*
         logic        one_shot;          // its key serves one operation
         logic        absent;            // the memory is not there
+        logic        held;              // ... or is held for a READ of one packet, until the frame is given back
     } arrival_t;
 
     // A key of the table.
@@ -630,6 +631,8 @@ package berth_card_pkg;
         logic        one_shot;          // its key serves one operation
         logic [15:0] domain;
         logic [3:0]  log2_mtu;
+        logic        held;              // of one packet, which is the next to be answered: its memory is held, of ...
+        logic [7:0]  asid;
     } read_t;
     typedef struct packed {
         logic [23:0] psn, msn;

@@ -11,8 +11,8 @@
 // each is in place when `berth_fp_respond` says that it is answered, which is in their order. That engine keeps what is to be
 // answered, so a READ has no records. One that has been answered is given to it once more, and changes nothing here. The key
 // is looked up here, as only here is known whether the READ is a new one and how much of an old one is to be answered. Of a new
-// one of one packet `berth_fp_target` has said all, but for a one-shot key. An atomic
-// is a READ of one packet. Of an old one nothing is looked up, as it touches no memory: `berth_fp_respond` knows what it gave.
+// one of one packet `berth_fp_target` has said all, but for a one-shot key; and if it is the next to be answered, what is held
+// for it goes on with it. An atomic is a READ of one packet. Of an old one nothing is looked up, as it touches no memory: `berth_fp_respond` knows what it gave.
 //
 // Three operations on a QP's row: a packet has come, a packet is in place, an acknowledgement is due. Each takes
 // three clocks (read; locate; decide and store), and the next begins with the third; of the same QP, it takes the row
@@ -73,6 +73,7 @@ module berth_fp_arrival #(
     output logic                       read_valid,
     output logic [QW-1:0]              read_q,
     output berth_card_pkg::read_t      read,
+    input  logic                       read_held_ready,    // there is room for one whose memory is held
     output logic                       way_we,
     output logic                       way_due,        // it has READs under way
     output logic [QW-1:0]              way_q,
@@ -341,6 +342,7 @@ module berth_fp_arrival #(
   logic [W-1:0] span, span_q;   // their places
   logic one_shot_q, atomic;
   logic single_q, many_q;       // a READ of one packet; its QP has as many under way as it may
+  logic next_q;                 // nothing is to be answered before it
   wire known = single_q && !p_q.one_shot && p_q.refusal == berth_row_pkg::KEY_OK;     // all is known when it is located
   logic want_invalidate;
   logic dead_q;       // the key of the record that is drained next is dead
@@ -677,9 +679,11 @@ module berth_fp_arrival #(
   assign read.one_shot = one_shot_q;
   assign read.domain   = p_q.domain;
   assign read.log2_mtu = r_q.log2_mtu;
+  assign read.held     = known && !old_q && p_q.held && next_q && read_held_ready;
+  assign read.asid     = p_q.asid;
   assign way_we        = row_we;
   // A question may be of a QP that never was.
-  assign way_due       = (op_q != OP_CMD || cmd_op_q == berth_row_pkg::STEP_INVALIDATED) && (f.reads != '0 || f.agains != '0);
+  assign way_due       = !(want_read && read.held) && (op_q != OP_CMD || cmd_op_q == berth_row_pkg::STEP_INVALIDATED) && (f.reads != '0 || f.agains != '0);
   assign way_q         = q_q;
   assign way.psn       = f.placed;
   assign way.msn       = f.msn;
@@ -743,6 +747,7 @@ module berth_fp_arrival #(
         one_shot_q <= 1'b0;
         single_q  <= p_q.whole != '0 && p_q.whole <= 32'd1 << p_q.log2_mtu;
         many_q    <= st_reads >= row.most;
+        next_q    <= psn_q == row.placed && row.reads == '0 && row.agains == '0;
         state_q  <= DECIDE;
         r_q      <= row;
         at_q     <= psn_q - row.placed;

@@ -248,6 +248,7 @@ module berth_fp_frame_in #(
   assign item.refusal   = berth_row_pkg::KEY_OK;
   assign item.one_shot  = 1'b0;
   assign item.absent    = 1'b0;
+  assign item.held      = 1'b0;
   assign ack_valid    = v1_q && is_ack;
   assign ack_q        = q_q;
   assign ack.psn      = {b8(h_q, 51), b16(h_q, 52)};

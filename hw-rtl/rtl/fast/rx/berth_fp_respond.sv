@@ -8,6 +8,9 @@
 // answered: then all begins anew, as nothing is held meanwhile. One packet of a QP is on its way through this at a time. So a
 // slow page holds up nobody else, and a key that is stored waits for none.
 //
+// A READ of one packet that is the next to be answered comes with its page held, and its key just looked up: it is given on at
+// once, and has no place among the READs that are kept.
+//
 // An atomic is a READ of one packet, whose pages are acquired to be written. When they are held, `berth_atomic` changes the
 // bytes, and what stood there is the answer; then the QP has its next turn. No READ before it is being read meanwhile. At most
 // `ATOMICS` are under way, one of a QP, so that READs have places beside them; QPs that would have more take turns of their own.
@@ -35,6 +38,7 @@ module berth_fp_respond #(
     input  logic [QW-1:0]                 read_q,
     input  berth_card_pkg::read_t         read,
     input  logic [127:0]                  read_operands,   // of an atomic: what is added or swapped in, what is compared with
+    output logic                          read_held_ready,
     input  logic                          way_we,
     input  logic                          way_due,
     input  logic [QW-1:0]                 way_q,
@@ -225,6 +229,22 @@ module berth_fp_respond #(
   logic [63:0] kept_q;                    // what the atomic gave
   packet_t p_q, waiting;                  // that of this operation; the one that a QP's answer is for
 
+  // READs whose memory is held.
+  localparam int unsigned HANDED = 4;
+  typedef struct packed {
+    logic [QW-1:0] q;
+    logic [23:0]   psn, msn;
+    logic [12:0]   len;
+    logic [63:0]   va;
+    logic [7:0]    asid;
+    logic [31:0]   key;
+  } handed_t;
+  handed_t handed_new, handed;
+  packet_t handed_packet, handed_q;
+  logic hands, handed_valid, handed_room, handed_pop, is_handed_q;
+  logic [$clog2(HANDED):0] handed_left_q;
+  logic [QPS-1:0] handing_q;              // QPs with one that has not been given on
+
   // What is looked for: the key, then the pages. Whoever is refused by the key comes back as an operation.
   typedef enum logic [2:0] {FREE, KEY, TOLD, ACQUIRE, REFUSED} look_t;
   look_t look_q;
@@ -256,11 +276,45 @@ module berth_fp_respond #(
   assign refusal_pop = state_q == IDLE && look_q == REFUSED;
   assign change_pop  = state_q == IDLE && !refusal_pop && ended_valid && (ended.failed || kept_done_q);
   assign got_pop  = state_q == IDLE && !refusal_pop && !change_pop && got_valid;
-  assign no_turn  = state_q != IDLE || refusal_pop || change_pop || got_valid || !room || fence_q;
+  assign handed_pop = state_q == IDLE && !refusal_pop && !change_pop && !got_valid && handed_valid;
+  assign no_turn  = state_q != IDLE || refusal_pop || change_pop || got_valid || handed_valid || !room || fence_q;
   assign late_pop = !no_turn && late_valid && atomics_q < (AW+1)'(ATOMICS);
   assign turn_pop = !no_turn && !late_pop && turn_valid;
-  assign take     = refusal_pop || change_pop || got_pop || late_pop || turn_pop;
-  assign q_next   = refusal_pop ? look_for_q : change_pop ? ended_of : got_valid ? got.tag[QW-1:0] : late_pop ? late_q : turn_q;
+  assign take     = refusal_pop || change_pop || got_pop || handed_pop || late_pop || turn_pop;
+  assign q_next   = refusal_pop ? look_for_q : change_pop ? ended_of : got_valid ? got.tag[QW-1:0] : handed_valid ? handed.q : late_pop ? late_q : turn_q;
+  assign hands = read_valid && read.held;
+  assign handed_new.q    = read_q;
+  assign handed_new.psn  = read.psn;
+  assign handed_new.msn  = way.msn;
+  assign handed_new.len  = read.len[12:0];
+  assign handed_new.va   = read.va;
+  assign handed_new.asid = read.asid;
+  assign handed_new.key  = read.key;
+  berth_lutfifo #(
+      .WIDTH($bits(handed)),
+      .DEPTH(HANDED)
+  ) handeds (
+      .clk,
+      .rst,
+      .wr_valid(hands),
+      .wr_ready(handed_room),
+      .wr_data(handed_new),
+      .rd_valid(handed_valid),
+      .rd_ready(handed_pop),
+      .rd_data(handed)
+  );
+  always_comb begin
+    handed_packet        = '0;
+    handed_packet.begins = 1'b1;
+    handed_packet.ends   = 1'b1;
+    handed_packet.psn    = handed.psn;
+    handed_packet.msn    = handed.msn;
+    handed_packet.len    = handed.len;
+    handed_packet.va     = handed.va;
+    handed_packet.asid   = handed.asid;
+    handed_packet.first  = handed.psn;
+    handed_packet.key    = handed.key;
+  end
   berth_fp_mem #(
       .WIDTH($bits(row)),
       .DEPTH(QPS),
@@ -304,7 +358,7 @@ module berth_fp_respond #(
       .DEPTH(QPS << (LR + 1))
   ) m_reads (
       .clk,
-      .we(read_valid),
+      .we(read_valid && !hands),
       .waddr({read_q, read.again, read.again ? put_again[read_q][LR-1:0] : put[read_q][LR-1:0]}),
       .wdata(read),
       .re(state_q == PICK || state_q == SCAN),
@@ -313,7 +367,7 @@ module berth_fp_respond #(
   );
   // An atomic's operands; then, in the upper half, what it gave.
   logic brings;
-  assign brings  = read_valid && !read.again;
+  assign brings  = read_valid && !read.again && !hands;
   assign keeps   = ended_valid && !ended.failed && !kept_done_q && !brings;
   assign fetches = c_state_q == C_FETCH && held_valid && state_q != FOUND;
   berth_fp_mem #(
@@ -332,13 +386,13 @@ module berth_fp_respond #(
   always_ff @(posedge clk) begin
     if (brings && put[read_q][LR-1:0] == '1) many_q[read_q] <= 1'b1;
     if (begin_valid) many_q[way_q] <= 1'b0;
-    if (begin_valid || (read_valid && !read.again)) put[begin_valid ? way_q : read_q] <= begin_valid ? '0 : put[read_q] + (LR+1)'(1);
+    if (begin_valid || brings) put[begin_valid ? way_q : read_q] <= begin_valid ? '0 : put[read_q] + (LR+1)'(1);
     if (begin_valid || (read_valid && read.again)) put_again[begin_valid ? way_q : read_q] <= begin_valid ? '0 : put_again[read_q] + (LR+1)'(1);
     if (begin_valid || (push && !flight.failed && p_q.ends && !p_q.again)) over[begin_valid ? way_q : q_q] <= begin_valid ? '0 : f.head;
     if (begin_valid || (push && !flight.failed && p_q.ends && p_q.again)) over_again[begin_valid ? way_q : q_q] <= begin_valid ? '0 : f.head_again;
   end
   // A response may be answered by the next READ before arrival hears that the packet has left.
-  assign st_reads  = put[way_q] - over[way_q];
+  assign st_reads  = put[way_q] - over[way_q] + (LR+1)'(handing_q[way_q]);
   assign st_agains = put_again[way_q] - over_again[way_q];
 
   assign again = put_again[q_q] != row_q.head_again;
@@ -356,17 +410,19 @@ module berth_fp_respond #(
     case (state_q)
       IDLE: begin
         q_q          <= q_next;
-        is_answer_q  <= got_pop || refusal_pop || change_pop;
+        is_answer_q  <= got_pop || refusal_pop || change_pop || handed_pop;
+        is_handed_q  <= handed_pop;
         is_refusal_q <= refusal_pop;
         is_change_q  <= change_pop;
         kind_q       <= got.kind;
         status_q     <= got.status;
+        handed_q     <= handed_packet;
         if (take) state_q <= ROW;
       end
       ROW: begin
         row_q     <= fresh_q[q_q] ? '0 : row;
         way_now_q <= there;
-        p_q       <= is_refusal_q ? l_q : waiting;
+        p_q       <= is_refusal_q ? l_q : is_handed_q ? handed_q : waiting;
         state_q   <= is_answer_q ? DO : PICK;
       end
       PICK: begin
@@ -415,7 +471,7 @@ module berth_fp_respond #(
       // Waits for a QP that begins, and for the one that looks.
       DO:
       if (!begin_valid && !(wanted && look_q != FREE && look_q != REFUSED))
-        state_q <= is_answer_q && !is_refusal_q && !is_change_q && row_q.phase == HOLD && kind_q == MISS && !gone ? WISH : IDLE;
+        state_q <= is_answer_q && !is_refusal_q && !is_change_q && !is_handed_q && row_q.phase == HOLD && kind_q == MISS && !gone ? WISH : IDLE;
       default: state_q <= IDLE;
     endcase
     fresh_q <= (fresh_q & ~(row_we ? QPS'(1) << q_q : '0)) | (begin_valid ? QPS'(1) << way_q : '0);
@@ -470,7 +526,7 @@ module berth_fp_respond #(
   logic rel_valid;
 
   assign looked = state_q == DO && !begin_valid && !held_put
-               && (is_refusal_q || is_change_q || (is_answer_q && row_q.phase == HOLD && kind_q != READY));
+               && (is_refusal_q || is_change_q || is_handed_q || (is_answer_q && row_q.phase == HOLD && kind_q != READY));
   always_comb begin
     f          = row_q;
     row_we     = 1'b0;
@@ -515,6 +571,9 @@ module berth_fp_respond #(
         again_turn = 1'b1;
         flight.failed = ended.failed;
         if (ended.failed) give.frame = 1'b0;
+      end else if (is_handed_q) begin
+        push   = 1'b1;
+        row_we = 1'b1;
       end else if (is_refusal_q || (next && row_q.refused)) begin
         push          = 1'b1;
         row_we        = 1'b1;
@@ -564,8 +623,10 @@ module berth_fp_respond #(
         f.sent_again = p_q.ends ? '0 : row_q.sent_again + 9'd1;
         f.head_again = row_q.head_again + (LR+1)'(p_q.ends);
       end else begin
-        f.sent = p_q.ends ? '0 : row_q.sent + 9'd1;
-        f.head = row_q.head + (LR+1)'(p_q.ends);
+        if (!is_handed_q) begin
+          f.sent = p_q.ends ? '0 : row_q.sent + 9'd1;
+          f.head = row_q.head + (LR+1)'(p_q.ends);
+        end
         f.next = p_q.psn + 24'd1;
         f.msn  = p_q.msn;
         f.atomic = p_q.atomic != ATOMIC_NONE;
@@ -714,7 +775,8 @@ module berth_fp_respond #(
     release_.va        = last.va;
     release_.len       = 31'(last.len);
   end
-  // Of a turn, and of those that have looked for pages: a flight each, or the question to the host.
+  // Of a turn, and of those whose pages are looked for or held: a flight each, or the question to the host. One that is handed
+  // over leaves a place for the turn that may have begun.
   assign room = (FW+1)'(put_q - done_q) + holds_q < (FW+1)'(FLIGHTS) && asks_q + 6'(holds_q) < 6'(ASKS - 2);
   always_ff @(posedge clk) begin
     if (push) begin
@@ -734,7 +796,11 @@ module berth_fp_respond #(
       done_q     <= done_q + (FW+1)'(1);
       released_q <= 1'b0;
     end
-    holds_q <= holds_q + (FW+1)'(look) - (FW+1)'(looked);
+    holds_q <= holds_q + (FW+1)'(look) + (FW+1)'(hands) - (FW+1)'(looked);
+    handing_q <= (handing_q | (hands ? QPS'(1) << read_q : '0)) & ~(push && is_handed_q ? QPS'(1) << q_q : '0);
+    handed_left_q   <= handed_left_q - ($clog2(HANDED)+1)'(hands) + ($clog2(HANDED)+1)'(handed_pop);
+    read_held_ready <= !rst && !fence && !fence_q && (FW+1)'(put_q - done_q) + holds_q < (FW+1)'(FLIGHTS - 3)
+                    && handed_left_q > ($clog2(HANDED)+1)'(1);
     over_q <= (over_q | (end_valid ? QPS'(1) << way_q : '0) | (passes && answered.failed ? QPS'(1) << last.q : '0))
             & ~(begin_valid ? QPS'(1) << way_q : '0);
     if (rst) begin
@@ -744,6 +810,8 @@ module berth_fp_respond #(
       holds_q <= '0;
       released_q <= '0;
       over_q     <= '0;
+      handed_left_q <= ($clog2(HANDED)+1)'(HANDED);
+      handing_q     <= '0;
     end
   end
 
@@ -780,14 +848,14 @@ module berth_fp_respond #(
       .raddr(asked_q),
       .rdata(waits)
   );
-  assign mine = (state_q != IDLE && q_q == asked_q) || (look_q != FREE && look_for_q == asked_q) || flying_bits_q[asked_q];
+  assign mine = (state_q != IDLE && q_q == asked_q) || handing_q[asked_q] || (look_q != FREE && look_for_q == asked_q) || flying_bits_q[asked_q];
   always_ff @(posedge clk) st_busy <= mine || (waits && !fresh_q[asked_q]);
 
   // No turn begins meanwhile, so that it is over soon. Whoever waits for the host looks the key up again.
   assign fenced = fence_q && state_q == IDLE && holds_q == '0 && put_q == done_q;
   always_ff @(posedge clk) fence_q <= !rst && (fence || (fence_q && !fenced));
 
-  assign busy = state_q != IDLE || got_valid || asks_valid || turn_busy || late_busy || holds_q != '0 || put_q != done_q || fence_q;
+  assign busy = state_q != IDLE || got_valid || handed_valid || asks_valid || turn_busy || late_busy || holds_q != '0 || put_q != done_q || fence_q;
 
   always_ff @(posedge clk)
     if (!rst) begin
@@ -797,6 +865,8 @@ module berth_fp_respond #(
       assert (!sent_valid || ({1'b0, sent.tag[FW-1:0] - done_q[FW-1:0]} < put_q - done_q && !read_bits_q[sent.tag[FW-1:0]]));
       assert (!looked || holds_q != '0);
       assert (!held_put || held_room);
+      assert (!hands || handed_room);
+      assert (!(is_handed_q && state_q == DO) || row_q.phase == NONE || gone);
       assert (!changed_valid || ended_room);
     end
 

@@ -560,6 +560,8 @@ module berth_fp_rx #(
       .xr,
       .free_valid(rfree_valid),
       .free_place(rfree_addr),
+      .keep_valid(read_valid && read.held),
+      .keep_place(ar_free_place),
       .came_valid,
       .came_q,
       .came_psn,
@@ -674,7 +676,7 @@ module berth_fp_rx #(
   assign arrival_cmd.reads     = c_mode.reads;
   assign arrival_cmd.key       = ending;
   logic [$clog2(berth_regs_pkg::MAX_READS):0] st_reads, st_agains;
-  logic read_valid, way_we, way_due, begin_valid, end_valid, answered_valid, answered_ready;
+  logic read_valid, read_held_ready, way_we, way_due, begin_valid, end_valid, answered_valid, answered_ready;
   logic [QW-1:0] read_q, way_q, answered_q;
   berth_card_pkg::read_t read;
   berth_card_pkg::way_t way;
@@ -712,6 +714,7 @@ module berth_fp_rx #(
       .read_valid,
       .read_q,
       .read,
+      .read_held_ready,
       .way_we,
       .way_due,
       .way_q,
@@ -783,6 +786,7 @@ module berth_fp_rx #(
       .read_q,
       .read,
       .read_operands,
+      .read_held_ready,
       .way_we,
       .way_due,
       .way_q,

@@ -12,7 +12,8 @@
 // One request a QP is out at a time. WRITEs and READs that follow each other in memory are read ahead for: the next request leaves
 // while packets still find what the last one was for. It grows as long as the peer has to wait.
 //
-// Of a READ all its bytes are looked for at once, and none is held: what is there may be gone again when it is answered, and
+// Of a READ all its bytes are looked for at once. Those of one packet are held, as a WRITE's are; arrival may pass that on with
+// the READ, if nothing is to be answered before it. Else none is held: what is there may be gone again when it is answered, and
 // `berth_fp_respond` waits for it then. So it is with an atomic's, which is looked for to be written. For one that was answered before, the key may say no here, as arrival alone knows
 // which those are; it asks again, and its answer counts.
 //
@@ -58,6 +59,9 @@ module berth_fp_target #(
     // A frame is given back.
     input  logic                        free_valid,
     input  logic [17:0]                 free_place,
+    // What is held for the READ of a frame is another one's now.
+    input  logic                        keep_valid,
+    input  logic [17:0]                 keep_place,
     // The host has answered.
     output logic                        came_valid,
     output logic [QW-1:0]               came_q,
@@ -91,7 +95,7 @@ module berth_fp_target #(
   localparam int unsigned IW = QW + $bits(in);
   logic [IW-1:0] items [0:SLOTS-1];
   logic [11:0] answers [0:SLOTS-1];       // what the key's look-up said
-  logic [SLOTS-1:0] known_q, absent_q, fault_q;
+  logic [SLOTS-1:0] known_q, absent_q, fault_q, holds_q;
   logic [4:0] head_q, next_q, tail_q;
   logic [QW-1:0] next_item_q, fetched_q;
   berth_card_pkg::arrival_t next_item, fetched, head_item;
@@ -127,6 +131,7 @@ module berth_fp_target #(
       item.refusal  = fault_q[head_q[3:0]] ? berth_row_pkg::KEY_FAULT : head_told.refusal;
       item.one_shot = head_told.one_shot;
       item.absent   = absent_q[head_q[3:0]];
+      item.held     = head_item.read && holds_q[head_q[3:0]];
     end
     if (!passes && head_item.write && !head_item.begins) begin
       item.index = head_place.index;
@@ -141,7 +146,8 @@ module berth_fp_target #(
     logic [3:0]  item;
     logic [23:0] psn;                     // of the operation's first packet
     logic        first;                   // that is this one
-    logic        read;                    // of a READ or an atomic: only looked for
+    logic        read;                    // of a READ or an atomic
+    logic        probe;                   // only looked for
     logic        write;                   // of a WRITE or an atomic
     logic [7:0]  asid;
     logic [63:0] va;
@@ -156,7 +162,7 @@ module berth_fp_target #(
   logic [23:0] ahead;
   logic [31:0] size_q;
   logic [63:0] lead_q, left_q;            // the front is before the packet's end by so much; up to the end of the WRITE
-  logic judged, absent, failed, asks, came, stray, some_back, wish_there;
+  logic judged, there, absent, failed, asks, came, stray, some_back, wish_there;
 
   // ---- the one that is looked at ------------------------------------------------------------------
   typedef enum logic [2:0] {FETCH, JOIN, INDEX, OFFSET, LOOK, KEY, HOLD} state_t;
@@ -168,7 +174,7 @@ module berth_fp_target #(
   logic [31:0] rest_q;                    // bytes of the whole from its first one on
   logic [3:0] slot_q;
   logic slot_free;                        // what was held for the frame before it has gone back
-  logic acquires;
+  logic acquires, probe_q;
 
   // A packet that goes on with a WRITE waits until the one that may have begun it has left here, and arrival has judged it. (A
   // position that is long over may look like one that is still here, until all before the packet have left.)
@@ -218,6 +224,7 @@ module berth_fp_target #(
       known_q[tail_q[3:0]]  <= 1'b0;
       absent_q[tail_q[3:0]] <= 1'b0;
       fault_q[tail_q[3:0]]  <= 1'b0;
+      holds_q[tail_q[3:0]]  <= 1'b0;
       tail_q <= tail_q + 5'd1;
     end
     if (item_valid && item_ready && !passes) head_q <= head_q + 5'd1;
@@ -248,6 +255,7 @@ module berth_fp_target #(
         if (ask_valid && ask_ready) state_q <= KEY;
         slot_q <= slot_of(next_item.frame);
         va_q   <= next_item.va + 64'(offset_q);
+        probe_q <= next_item.read && (next_item.atomic != berth_card_pkg::ATOMIC_NONE || next_item.whole > 32'd1 << next_item.log2_mtu);
         rest_q <= next_item.whole - 32'(offset_q);
       end
       KEY:
@@ -263,7 +271,11 @@ module berth_fp_target #(
       end
     endcase
     if (next_known) known_q[next_q[3:0]] <= 1'b1;
-    if (judged) begin
+    if (there) begin
+      known_q[looked.item] <= 1'b1;
+      holds_q[looked.item] <= !looked.probe;
+    end
+    if (judged && kind_q == MISS) begin
       known_q[looked.item]  <= 1'b1;
       absent_q[looked.item] <= absent;
       fault_q[looked.item]  <= failed;
@@ -274,15 +286,16 @@ module berth_fp_target #(
     end
   end
 
-  // ---- answers of the translation, one in five clocks ----------------------------------------------
+  // ---- answers of the translation, one in five clocks; what is there may go on at once -----------------
   assign looked_new.item  = next_q[3:0];
   assign looked_new.psn   = next_item.psn - next_item.index;
   assign looked_new.first = next_item.index == '0;
   assign looked_new.read  = next_item.read;
+  assign looked_new.probe = acquire.probe;
   assign looked_new.write = acquire.write;
   assign looked_new.asid  = told_q.asid;
   assign looked_new.va    = va_q;
-  assign looked_new.len   = next_item.len;
+  assign looked_new.len   = next_item.read ? next_item.whole[12:0] : next_item.len;
   assign looked_new.rest  = rest_q;
   always_ff @(posedge clk) if (acquires && hold_ready) lookups[slot_q] <= looked_new;
 
@@ -346,6 +359,7 @@ module berth_fp_target #(
   assign looked  = lookups[a_slot_q];
   // The host answers requests only, whatever tag it names.
   wire of_packet = !of_ask_q && kind_q != READY;
+  assign there   = a_state_q == A_TAKE && of_packet && kind_q == HIT;
   assign got_pop = a_state_q == A_READ && got_valid;
   always_ff @(posedge clk) begin
     case (a_state_q)
@@ -495,7 +509,7 @@ module berth_fp_target #(
       .rd_data(wished)
   );
   logic [SLOTS-1:0] held_q, back_q;
-  logic [3:0] back, freed;
+  logic [3:0] back, freed, kept;
   berth_fp_first #(
       .N(SLOTS)
   ) first_back (
@@ -508,10 +522,11 @@ module berth_fp_target #(
   assign leaves    = lookups[back];
   assign slot_free = !back_q[slot_q];
   assign freed     = slot_of(free_place);
+  assign kept      = slot_of(keep_place);
   always_comb begin
     acquire       = '0;
     acquire.quiet = 1'b1;
-    acquire.probe = next_item.read;
+    acquire.probe = probe_q;
     acquire.write = !next_item.read || next_item.atomic != berth_card_pkg::ATOMIC_NONE;
     acquire.asid  = told_q.asid;
     acquire.va    = va_q;
@@ -519,7 +534,7 @@ module berth_fp_target #(
     acquire.tag   = {2'b10, slot_q, 10'(next_item_q)};
     release_           = '0;
     release_.give_back = 1'b1;
-    release_.write     = 1'b1;
+    release_.write     = leaves.write;
     release_.asid      = leaves.asid;
     release_.va        = leaves.va;
     release_.len       = 31'(leaves.len);
@@ -528,7 +543,8 @@ module berth_fp_target #(
   assign hold_valid = some_back || wish_there || acquires;
   assign hold       = some_back ? release_ : wish_there ? wished : acquire;
   always_ff @(posedge clk) begin
-    if (judged && kind_q == HIT && !looked.read) held_q[a_slot_q] <= 1'b1;
+    if (there && !looked.probe) held_q[a_slot_q] <= 1'b1;
+    if (keep_valid) held_q[kept] <= 1'b0;
     if (some_back && hold_ready) back_q[back] <= 1'b0;
     if (free_valid && held_q[freed]) begin
       held_q[freed] <= 1'b0;
@@ -553,7 +569,8 @@ module berth_fp_target #(
   always_ff @(posedge clk)
     if (!rst) begin
       assert (!(acquires && hold_ready) || !held_q[slot_q]);
-      assert (!(judged && kind_q == HIT) || !held_q[a_slot_q]);
+      assert (!there || !held_q[a_slot_q]);
+      assert (!keep_valid || held_q[kept]);
       assert (!(asks && a_state_q == A_DO) || wish_room);
     end
 
