@@ -49,6 +49,7 @@ module atomic_proof #(
     (* hierconn *) wire [SLOTS-1:0]    \dut.same_q ;
     (* hierconn *) wire [SLOTS*MW-1:0] \dut.marks_q ;
     (* hierconn *) wire [MW-1:0]       \dut.mark_q ;
+    (* hierconn *) wire [MW-1:0]       \dut.own_mark ;
     (* hierconn *) wire [SW-1:0]       \dut.found_slot_q ;
     (* hierconn *) wire [SW-1:0]       \dut.slot ;
     (* hierconn *) wire [SW-1:0]       \dut.again_slot_q ;
@@ -122,6 +123,9 @@ module atomic_proof #(
         assume (!\dut.slot_there || !\dut.used_q [\dut.slot ]);
     end
 
+    logic [SLOTS-1:0][MW-1:0] marks;
+    assign marks = \dut.marks_q ;
+
     // ---- who waits behind whom: what was stored is what is read; who came later ---------------------------------
     logic [SW-1:0] behind_s [0:SLOTS-1];
     logic [SW-1:0] last_s [0:SLOTS-1];
@@ -130,6 +134,7 @@ module atomic_proof #(
     always_comb begin
         assume (\dut.heir == behind_s[\dut.end_slot_q ]);
         assume (\dut.last_of == last_s[last_read]);
+        assume (\dut.own_mark == marks[write_slot]);    // which are stored with these
     end
     wire joins = \dut.compared_q && !\dut.has_q [\dut.found_slot_q ];
     always_ff @(posedge clk) begin
@@ -179,8 +184,6 @@ module atomic_proof #(
     logic [SLOTS-1:0] members, waiters;     // who has bytes or waits for them
     assign waiters = \dut.used_q & \dut.waits_q & ~\dut.has_q ;
     assign members = \dut.has_q | waiters;
-    logic [SLOTS-1:0][MW-1:0] marks;
-    assign marks = \dut.marks_q ;
     logic [3:0] places;
     logic behind_one;
     always_comb begin

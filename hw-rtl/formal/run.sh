@@ -208,11 +208,11 @@ mutant berth_dma_wr.sv 's/line_left = line - .*/line_left = line;/;s/left      =
 mutant berth_dma_page.sv 's/ \&\& !hold \&\& room) looking_q/ \&\& room) looking_q/'
 mutant berth_dma_page.sv 's/len = left_q < page_left ? .*/len = left_q;/'
 
-proof atomic atomic_proof silent=berth_atomic.sv free="places operations tags results bytes behind last" induction=1 frames=20 \
+proof atomic atomic_proof silent=berth_atomic.sv free="places operations tags results bytes behind last marks" induction=1 frames=20 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/atomic_proof.sv ../formal/queue_free.sv berth_fp_first.sv berth_atomic.sv
 mutant berth_atomic.sv 's/assign clash  = .*/assign clash = 0;/'
 mutant berth_atomic.sv 's/ = end_valid_q \&\& !judging;/ = end_valid_q;/'
-mutant berth_atomic.sv 's/!= store_mark;/!= marks_q[MW*store_found.tag[SW-1:0]+:MW];/'
+mutant berth_atomic.sv 's/own_mark != store_mark;/own_mark != own_mark;/'
 mutant berth_atomic.sv 's/ ? !kept : clash/ ? 1'"'b0"' : clash/'
 mutant berth_atomic.sv 's/!out_q\[heir\] || (loaded_valid .*) again_q/!out_q[heir]) again_q/'
 mutant berth_atomic.sv 's/last_at  = clash ? owner : found_slot_q;/last_at  = found_slot_q;/'

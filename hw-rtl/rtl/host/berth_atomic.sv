@@ -147,6 +147,7 @@ module berth_atomic #(
   logic compared_q, other, clash, kept;
   logic [SLOTS-1:0] same_q, others;
   logic [SLOTS*MW-1:0] marks_q;
+  logic [MW-1:0] marks [0:SLOTS-1];       // the same, for one at a time
   logic [MW-1:0] mark, mark_q;
   logic [SW-1:0] found_slot_q, owner;
   // Who waits for a slot's bytes: the one behind it, and the last one.
@@ -165,7 +166,8 @@ module berth_atomic #(
       .bits(others), .any(other), .at(owner)
   );
   // What is written next: a page that is found again must be the same.
-  logic [MW-1:0] store_mark;
+  logic [MW-1:0] store_mark, own_mark;
+  assign own_mark   = marks[store_found.tag[SW-1:0]];
   assign store_mark = mark_of(store_found.addr[63:3]);
 
   wire judging = found_valid[0] && !found_judged[0];
@@ -190,10 +192,12 @@ module berth_atomic #(
     compared_q   <= judging && !compared_q && !rst;
     if (last_we) last[last_at] <= last_new;
     if (compared_q && clash) behind[last_of] <= found_slot_q;
-    if (compared_q && !has_q[found_slot_q]) marks_q[MW*found_slot_q+:MW] <= mark_q;
+    if (compared_q && !has_q[found_slot_q]) marks[found_slot_q] <= mark_q;
+    for (int unsigned i = 0; i < SLOTS; i++)
+      if (compared_q && !has_q[found_slot_q] && found_slot_q == SW'(i)) marks_q[MW*i+:MW] <= mark_q;
     if (compared_q) found_refused[0] <= has_q[found_slot_q] ? !kept : clash;
     found_judged[0]  <= !rst && (compared_q || (found_judged[0] && !found_taken[0]));
-    found_refused[1] <= marks_q[MW*store_found.tag[SW-1:0]+:MW] != store_mark;
+    found_refused[1] <= own_mark != store_mark;
     found_judged[1]  <= !rst && found_valid[1] && !found_taken[1];
   end
 
