@@ -8,7 +8,8 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     let script = std::fs::read_to_string("link.x").expect("link.x is beside this file");
     let length = format!("LENGTH = {:#x}", berth_abi::card::FW_RAM_BYTES);
-    std::fs::write(out.join("link.x"), script.replace("LENGTH = FW_RAM_BYTES", &length)).expect("cargo made the folder");
+    std::fs::write(out.join("link.x"), script.replace("LENGTH = FW_RAM_BYTES", &length))
+        .expect("cargo made the folder");
     println!("cargo::rerun-if-changed=link.x");
     println!("cargo::rustc-link-search={}", out.display());
 }

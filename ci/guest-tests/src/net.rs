@@ -336,13 +336,7 @@ fn write_pattern(mut stream: &TcpStream, total: usize, seed: u64) -> Res {
 }
 
 /// Takes as many, and checks them. `look`: called with what has come so far.
-fn read_pattern(
-    env: &Env,
-    mut stream: &TcpStream,
-    total: usize,
-    seed: u64,
-    mut look: impl FnMut(usize) -> Res,
-) -> Res {
+fn read_pattern(env: &Env, mut stream: &TcpStream, total: usize, seed: u64, mut look: impl FnMut(usize) -> Res) -> Res {
     let mut bytes = vec![0; 64 << 10];
     let (mut got, mut last) = (0, Instant::now());
     while got < total {

@@ -53,7 +53,7 @@ const TREES: &[Tree] = &[
             &["frames", "memory"],
             &["board", "pager", "rings", "table"],
             &["driver", "ranges"],
-            &["process", "wire"],
+            &["process", "raw", "wire"],
         ],
     },
     // The first row is macros.

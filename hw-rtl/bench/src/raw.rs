@@ -95,7 +95,8 @@ pub fn bandwidth(model: &Model, data_w: usize) -> Result<Vec<Row>> {
             ensure!(rig.memory.peek(place(FRAMES + n), len) == receives[n], "frame {n} is not what came");
         }
         for (direction, port) in [("tx", ports.tx), ("rx", ports.rx)] {
-            let params = [("data_w", data_w.into()), ("direction", direction.into()), ("bubbles", port.bubbles().into())];
+            let params =
+                [("data_w", data_w.into()), ("direction", direction.into()), ("bubbles", port.bubbles().into())];
             let span = port.span() as f64;
             rows.push(if len < 100 {
                 let bar = if data_w == 512 { Bar::AtMost(SMALL_CYCLES) } else { Bar::None };

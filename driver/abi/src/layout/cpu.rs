@@ -5,6 +5,7 @@
 //! statistics RAM take byte, half-word and word accesses.
 
 use super::Record;
+
 use super::raw::{RawAttr, RawCqs, RawFilterAttr, RawFilterPorts};
 
 /// Firmware RAM (cached).

@@ -25,9 +25,12 @@
 //! one that finds no receive is dropped and counted too (`C_RAW_NO_RECEIVE`).
 
 use super::Record;
+
 use super::card::{NUM_CQS, RAW_FILTERS, RAW_QUEUES, SLOT_BYTES};
 use super::message::{RawCreate, RawFilter, RawMode};
-use super::wqe::{OP_RECV, OP_SEND, SEND_UNSIGNALLED, Sge};
+use super::wqe::Sge;
+
+use super::wqe::{OP_RECV, OP_SEND, SEND_UNSIGNALLED};
 
 /// Ranges of an element.
 pub const RAW_SGES: usize = 3;
