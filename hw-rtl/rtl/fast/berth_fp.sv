@@ -118,7 +118,7 @@ module berth_fp #(
     logic t_db_ready, r_db_ready;
     assign fdb_ready = fdb.rq ? r_db_ready : t_db_ready;
 
-    // ---- answers of the translation: a queue per half, which one passes if nothing is in it ---
+    // ---- answers of the translation: a queue per half --------------------------------------
     logic [1:0]    x_valid, x_ready, x_space;
     berth_card_pkg::range_answers_t x;
     localparam int unsigned XW = $bits(x.tx);
@@ -126,16 +126,12 @@ module berth_fp #(
     assign xr_bits = xr;
     assign x       = x_bits;
     for (genvar u = 0; u < 2; u++) begin : answers
-        logic [6:0]    used_q;
-        logic          kept;
-        logic [XW-1:0] oldest;
+        logic [6:0] used_q;
         berth_lutfifo #(.WIDTH(XW), .DEPTH(64)) fifo (
-            .clk(clk), .rst(rst), .wr_valid(xr_valid[u] && (kept || !x_ready[u])), .wr_ready(x_space[u]),
+            .clk(clk), .rst(rst), .wr_valid(xr_valid[u]), .wr_ready(x_space[u]),
             .wr_data(xr_bits[XW*u+:XW]),
-            .rd_valid(kept), .rd_ready(x_ready[u]), .rd_data(oldest)
+            .rd_valid(x_valid[u]), .rd_ready(x_ready[u]), .rd_data(x_bits[XW*u+:XW])
         );
-        assign x_valid[u]            = kept || xr_valid[u];
-        assign x_bits[XW*u+:XW]      = kept ? oldest : xr_bits[XW*u+:XW];
         always_ff @(posedge clk)
             if (rst) used_q <= '0;
             else used_q <= used_q + 7'(xr_valid[u]) - 7'(x_valid[u] && x_ready[u]);

@@ -117,9 +117,8 @@ module berth_fp_target #(
   // With nobody before it, what is no WRITE or READ goes on at once.
   assign passes      = head_q == tail_q && !in.write && !in.read;
   assign in_ready    = passes ? item_ready : tail_q - head_q != 5'(SLOTS);
-  // One that comes is looked at in the same clock, if none is before it.
-  assign next_there  = next_q != tail_q || (in_valid && in_ready && !passes);
-  assign {fetched_q, fetched}     = next_q != tail_q ? items[next_q[3:0]] : {in_q, in};
+  assign next_there  = next_q != tail_q;
+  assign {fetched_q, fetched}     = items[next_q[3:0]];
   assign {head_item_q, head_item} = items[head_q[3:0]];
   assign head_told   = answers[head_q[3:0]];
   assign head_place  = places[head_q[3:0]];
@@ -218,9 +217,7 @@ module berth_fp_target #(
   assign ask.packets = 24'd1;             // what a claim has is arrival's
   assign refused    = told_q.refusal != berth_row_pkg::KEY_OK;
   assign next_known = (state_q == LOOK && plain) || (state_q == HOLD && refused);
-  wire admitted     = state_q == KEY ? told_valid && told.refusal == berth_row_pkg::KEY_OK : state_q == HOLD && !refused;
-  wire [7:0] asid   = state_q == KEY ? told.asid : told_q.asid;
-  assign acquires   = admitted && slot_free && !some_back && !wish_there;
+  assign acquires   = state_q == HOLD && !refused && slot_free && !some_back && !wish_there;
   always_ff @(posedge clk) begin
     if (in_valid && in_ready && !passes) begin
       items[tail_q[3:0]] <= {in_q, in};
@@ -266,10 +263,6 @@ module berth_fp_target #(
         told_q  <= told;
         answers[next_q[3:0]] <= told;
         state_q <= HOLD;
-        if (acquires && hold_ready) begin
-          next_q  <= next_q + 5'd1;
-          state_q <= FETCH;
-        end
       end
       default:
       if (next_known || (acquires && hold_ready)) begin
@@ -300,7 +293,7 @@ module berth_fp_target #(
   assign looked_new.read  = next_item.read;
   assign looked_new.probe = acquire.probe;
   assign looked_new.write = acquire.write;
-  assign looked_new.asid  = asid;
+  assign looked_new.asid  = told_q.asid;
   assign looked_new.va    = va_q;
   assign looked_new.len   = next_item.read ? next_item.whole[12:0] : next_item.len;
   assign looked_new.rest  = rest_q;
@@ -322,23 +315,21 @@ module berth_fp_target #(
   localparam int unsigned LEAST = 16;     // 64 KiB
   localparam logic [2:0] MOST = 3'd4;     // 1 MiB
   localparam int unsigned LOG2_AGAIN = 21; // WRITEs under way, by their bytes
-  berth_card_pkg::range_answer_t got, kept_got;
-  logic got_valid, got_pop, got_kept;
+  berth_card_pkg::range_answer_t got;
+  logic got_valid, got_pop;
   berth_lutfifo #(
       .WIDTH($bits(xr)),
       .DEPTH(16)
   ) answers_fifo (
       .clk,
       .rst,
-      .wr_valid(xr_valid && (got_kept || !got_pop)),
+      .wr_valid(xr_valid),
       .wr_ready(xr_ready),
       .wr_data(xr),
-      .rd_valid(got_kept),
+      .rd_valid(got_valid),
       .rd_ready(got_pop),
-      .rd_data(kept_got)
+      .rd_data(got)
   );
-  assign got_valid = got_kept || xr_valid;
-  assign got       = got_kept ? kept_got : xr;
   typedef enum logic [2:0] {A_READ, A_TAKE, A_SEE, A_TURN, A_DO} answer_state_t;
   answer_state_t a_state_q;
   logic [QPS-1:0] begun_q;                // its row holds something ...
@@ -537,7 +528,7 @@ module berth_fp_target #(
     acquire.quiet = 1'b1;
     acquire.probe = probe_q;
     acquire.write = !next_item.read || next_item.atomic != berth_card_pkg::ATOMIC_NONE;
-    acquire.asid  = asid;
+    acquire.asid  = told_q.asid;
     acquire.va    = va_q;
     acquire.len   = next_item.read ? next_item.whole[30:0] : 31'(next_item.len);
     acquire.tag   = {2'b10, slot_q, 10'(next_item_q)};
