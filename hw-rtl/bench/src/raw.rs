@@ -2,6 +2,7 @@
 //! Raw queues: whole frames of the kernel out of host memory to the wire and from the wire into it, both ways at once.
 
 use anyhow::{Result, ensure};
+use berth_abi::counters::{C_RAW_BAD, C_RAW_NO_RECEIVE, C_RAW_TOO_LONG};
 use berth_abi::cpu::{CPU_CQ_ATTR, CPU_CQ_BASE_HI, CPU_CQ_BASE_LO, CPU_CQ_CFG, CPU_RAW_GO, CPU_RAW_W0, CqAttr};
 use berth_abi::host::{DB_RAW_RQ, DB_RAW_SQ};
 use berth_abi::raw::{RAW_DEFAULT, RAW_GO_CREATE, RAW_WQE_BYTES, RawAttr, RawCqs};
@@ -83,6 +84,8 @@ pub fn bandwidth(model: &Model, data_w: usize) -> Result<Vec<Row>> {
         }
         rig.card.run(3000);
         let ports = rig.card.ports();
+        let lost = [C_RAW_NO_RECEIVE, C_RAW_TOO_LONG, C_RAW_BAD].map(|counter| rig.card.counter(counter));
+        ensure!(lost == [0; 3], "{id}, {data_w} bits: {lost:?} frames are lost");
         for (n, frame) in sent.iter().enumerate() {
             ensure!(frame.data == sends[n], "frame {n} is not what was sent");
         }

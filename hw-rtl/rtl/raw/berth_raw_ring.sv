@@ -4,7 +4,8 @@
 //
 // An element has its place in the card by its index, modulo ELEMENTS. A ring's places are four blocks. A read fetches
 // elements of one block, and each block has one read under way at most, so that the block is the read's tag. What a read
-// brings besides, as reads are of pairs of elements, is not stored.
+// brings besides, as reads are of pairs of elements, is not stored. With places for a part of a block only, nothing of it is
+// read yet: the rest would have to wait for that read, and elements that are there for more than that are enough.
 module berth_raw_ring #(
     parameter int unsigned HOST_W   = 128,                              // bits of a beat of DMA, 64 to 1024 
     parameter int unsigned QUEUES   = berth_regs_pkg::RAW_QUEUES,       // rings, up to 4
@@ -145,7 +146,7 @@ module berth_raw_ring #(
     for (int unsigned q = 0; q < QUEUES; q++)
       reading[q] = flying_q[4*q+:4] != '0 || (state_q == ASK && s_q == QW'(q));
   assign working = qr_valid || flying_q != '0 || ring_q || need_q != '0;
-  logic [QUEUES-1:0] need_q;      // elements are posted, not fetched, and have room
+  logic [QUEUES-1:0] need_q;      // elements are posted that are to be read now
 
   always_ff @(posedge clk) begin
     at_q <= at;
@@ -167,7 +168,7 @@ module berth_raw_ring #(
         n_q   <= n;
         low_q <= from_q[BW-1:0];
         len_q <= 10'(pairs) << 7;
-        if (n == 4'd0 || flying_q[{s_q, block}] || !on_q[s_q]) begin
+        if (n == 4'd0 || (n < upto && ahead_q > 16'(n)) || flying_q[{s_q, block}] || !on_q[s_q]) begin
           state_q <= LOOK;
           s_q     <= s_q == QW'(QUEUES - 1) ? '0 : s_q + 1'b1;
         end else state_q <= SUM;
@@ -202,7 +203,9 @@ module berth_raw_ring #(
     for (int unsigned q = 0; q < QUEUES; q++) begin
       there[q]  <= on_q[q] && valid_q[{QW'(q), head_q[q][EW-1:0]}] && !(pop && pop_q == QW'(q)) && !(finish && setup_q == QW'(q));
       posted[q] <= on_q[q] && posted_q[q] != head_q[q];
-      need_q[q] <= on_q[q] && posted_q[q] != fetched_q[q] && 32'(16'(fetched_q[q] - head_q[q])) < ELEMENTS;
+      need_q[q] <= on_q[q] && posted_q[q] != fetched_q[q]
+                && (32'(16'(posted_q[q] - head_q[q])) <= ELEMENTS
+                    || 32'(16'(fetched_q[q] - head_q[q])) + BLOCK - 32'(fetched_q[q][BW-1:0]) <= ELEMENTS);
     end
     if (create) begin
       on_q[setup_q]      <= 1'b1;
