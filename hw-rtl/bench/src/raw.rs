@@ -72,8 +72,10 @@ pub fn bandwidth(model: &Model, data_w: usize) -> Result<Vec<Row>> {
         let mut spaced = 0;
         let (mut sent, begin) = (Vec::new(), rig.card.cycles());
         while sent.len() < FRAMES || rig.card.rx_pending() > 0 || spaced < FRAMES {
-            // Small frames come no faster than is asked for; the wire takes large ones as they come.
-            let due = if len < 100 { (rig.card.cycles() - begin) as f64 / SMALL_CYCLES } else { FRAMES as f64 };
+            // Small frames come no faster than is asked for, and than a narrow host port can carry them with their elements
+            // and completions; the wire takes large ones as they come.
+            let pace = SMALL_CYCLES * (512 / data_w).min(3) as f64;
+            let due = if len < 100 { (rig.card.cycles() - begin) as f64 / pace } else { FRAMES as f64 };
             while spaced < FRAMES && (spaced as f64) < due {
                 rig.card.push_rx(receives[spaced].clone());
                 spaced += 1;
