@@ -34,7 +34,7 @@ module berth_dma_rd #(
     input  berth_card_pkg::payload_t     load,
     output logic                         loaded_valid,
     output berth_card_pkg::payload_end_t loaded,
-    // A page has been found for one of those whose tag has its upper bit: it goes on, or fails, as soon as it is judged, with
+    // A page has been found for one of those whose tag's upper bits are 10: it goes on, or fails, as soon as it is judged, with
     // `found_taken`. See `berth_atomic`.
     output logic                         found_valid,
     output berth_card_pkg::found_t       found,
@@ -189,7 +189,7 @@ module berth_dma_rd #(
   wire queue_go = fetch_valid && port_free && !ring_go && enable && !hold;
   wire begun = off_q != 0 || !pg.first;          // the command has its entry
   wire mine = begun || free_cmd_ok;
-  assign found_valid = pg_valid && !skip_q && pg_info[INFO-1] && pg_info[7] && pg.status == OK;
+  assign found_valid = pg_valid && !skip_q && pg_info[INFO-1] && pg_info[7:6] == 2'b10 && pg.status == OK;
   assign found_taken = found_valid && pg_ready;
   assign found.tag   = pg_info[7:0];
   assign found.addr  = pg.addr;

@@ -29,7 +29,7 @@ module berth_dma_wr #(
     input  berth_card_pkg::payload_t     store,
     output logic                         stored_valid,
     output berth_card_pkg::payload_end_t stored,
-    // A page has been found for one of those whose tag has its upper bit: see `berth_dma_rd`.
+    // A page has been found for one of those whose tag's upper bits are 10: see `berth_dma_rd`.
     output logic                         found_valid,
     output berth_card_pkg::found_t       found,
     output logic                         found_taken,
@@ -118,7 +118,7 @@ module berth_dma_wr #(
   logic [18:0] local_now;
 
   logic skip_q;            // the rest of a command that was refused is passed over
-  assign found_valid = pg_valid && !skip_q && pg_info[16] && pg_info[7] && pg.len != 0;
+  assign found_valid = pg_valid && !skip_q && pg_info[16] && pg_info[7:6] == 2'b10 && pg.len != 0;
   assign found_taken = found_valid && pg_ready;
   assign found.tag   = pg_info[7:0];
   assign found.addr  = pg.addr;
