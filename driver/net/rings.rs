@@ -228,6 +228,7 @@ impl Rings {
         while !receive.is_full() {
             receive.put(OP_RECV, empty(dev, &dma, receive_bytes)?);
         }
+        let posted = receive.doorbell();
         let send = Ring::new(&dma)?;
         let ring = Coherent::zeroed_slice(dma.device(), usize::from(COMPLETIONS), GFP_KERNEL)?;
         let doorbells = RegisterPage::new(card.bound()?, 2, 0)?;
@@ -277,6 +278,10 @@ impl Rings {
                 card.end_dma_after(*e);
                 card.end_for_good(generation, CqDestroy { cqn }.encode());
             })?;
+        // Frames that come before the first poll find receives.
+        if let Some(value) = posted {
+            this.doorbells.write64::<{ DB_RAW_RQ as usize }>(value);
+        }
         Ok(this)
     }
 
