@@ -372,7 +372,7 @@ fn both_ways(env: &Env, stream: &TcpStream, total: usize, look: impl FnMut(usize
 
 fn ap_4_net_tcp_streams_arrive_beside_a_connection(env: &Env) -> Res {
     const BYTES: usize = 16 << 10;
-    let total = env.cases(4, 64) as usize * (1 << 20);
+    let total = env.cases(1, 64) as usize * (1 << 20);
     both_up(env)?;
     let context = env.context()?;
     let mut conn = Conn::new(&context, &depths(4, 4))?;
