@@ -608,7 +608,8 @@ fn ap_4_net_frames_are_sent_and_received_once_in_order_whatever_happens() {
                     net.call(move || card.reset("a test")).unwrap();
                     net.rig.ms(20);
                     net.raw = Raw::default();
-                    (sent.clear(), came.clear());
+                    sent.clear();
+                    came.clear();
                 }
                 _ => {}
             }
