@@ -2,6 +2,7 @@
 //! Reliable connection and datagram, unreliable and raw datagrams, and a whole end.
 
 use crate::{calls, drain, memory};
+use berth_abi::raw::RawWqe;
 use berth_protocol::credit::announcer::Options;
 use berth_protocol::credit::entry::{Body, Entry, Name};
 use berth_protocol::memory::blocks::{self, Outcome};
@@ -11,6 +12,7 @@ use berth_protocol::rc::{
     Responder, ResponderConfig, ResponseBody, ResponsePacket, Syndrome, Target, Wide, Window,
 };
 use berth_protocol::service::datagram::{Abilities, Address, Filter, Filters, Node, RawQp, Receive, UdQp};
+use berth_protocol::service::raw;
 use berth_protocol::service::rd::{self, Context, Open, Ports};
 use berth_protocol::stream::{self, End};
 use berth_protocol::wire::opcode::Opcode;
@@ -52,6 +54,7 @@ pub fn link() {
     windows();
     reliable_datagram();
     datagrams();
+    raw_queues();
     whole_end();
 }
 
@@ -115,6 +118,13 @@ fn datagrams() {
     calls!(filters: add(Filter::default(), 1), remove(1), steer(memory(&mut frame), &node));
     let mut abilities = black_box(Abilities::ADAPTER);
     calls!(abilities: admits(Opcode(1)));
+}
+
+fn raw_queues() {
+    let mut frame = [0; 128];
+    let mut rules = black_box(raw::Rules { own: (1, 2), queues: [Some(0); 4], filters: [raw::Filter::default(); 8] });
+    calls!(rules: choose(memory(&mut frame), true));
+    drain(raw::cut(&black_box(RawWqe::default()), black_box(1)));
 }
 
 fn whole_end() {
