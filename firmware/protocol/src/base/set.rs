@@ -12,13 +12,13 @@ impl<const WORDS: usize> Set<WORDS> {
     pub const EMPTY: Self = Self([0; WORDS]);
 
     /// Whether `i` is in it.
-    #[inline]
+    #[inline(always)]
     pub fn has(&self, i: usize) -> bool {
         self.0.get(i / 64).is_some_and(|word| word >> (i % 64) & 1 != 0)
     }
 
     /// Puts `i` into it.
-    #[inline]
+    #[inline(always)]
     pub fn add(&mut self, i: usize) {
         if let Some(word) = self.0.get_mut(i / 64) {
             *word |= 1 << (i % 64);
@@ -26,7 +26,7 @@ impl<const WORDS: usize> Set<WORDS> {
     }
 
     /// Takes `i` out of it.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&mut self, i: usize) {
         if let Some(word) = self.0.get_mut(i / 64) {
             *word &= !(1 << (i % 64));
@@ -42,14 +42,27 @@ impl<const WORDS: usize> Set<WORDS> {
     }
 
     /// Whether nothing is in it.
-    #[inline]
+    #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
 
     /// The first one behind `from`, around: `from` itself comes last.
-    #[inline]
+    #[inline(always)]
     pub fn behind(&self, from: usize) -> Option<usize> {
+        // The main loop of a card's firmware asks this of sets that are empty, as a rule.
+        if self.is_empty() {
+            return None;
+        }
+        self.around(from)
+    }
+
+    #[inline(never)]
+    fn around(&self, from: usize) -> Option<usize> {
+        if let [word] = self.0[..] {
+            let from = (from as u32 + 1) & 63;
+            return Some(((word.rotate_right(from).trailing_zeros() + from) & 63) as usize);
+        }
         let (first, bit) = ((from + 1) / 64 % WORDS, (from + 1) % 64);
         for n in at_most(WORDS + 1, 0..=WORDS) {
             let at = (first + n) % WORDS;

@@ -22,7 +22,7 @@ impl Turn {
     }
 
     /// Passes on to the next one of `waiting`, if there is one.
-    #[inline]
+    #[inline(always)]
     pub fn pass<const WORDS: usize>(&mut self, waiting: &Set<WORDS>) -> Option<usize> {
         let next = waiting.behind(self.of())?;
         self.0 = next as u16;
@@ -30,7 +30,7 @@ impl Turn {
     }
 
     /// As [`Turn::pass`], to one that is then taken out of `work`.
-    #[inline]
+    #[inline(always)]
     pub fn take<const WORDS: usize>(&mut self, work: &mut Set<WORDS>) -> Option<usize> {
         let i = self.pass(work)?;
         work.remove(i);

@@ -25,22 +25,26 @@ struct Queue {
 
 /// All of them. All-zero when new.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Queues([Queue; QUEUES]);
+pub(crate) struct Queues {
+    all: [Queue; QUEUES],
+    /// How many of them are to end: none, as a rule, which is all that the main loop looks at.
+    ending: u8,
+}
 
 impl Queues {
     /// No queues.
     pub(crate) const fn new() -> Self {
-        Self([const { Queue { on: false, ends: false, cookie: 0, cqns: [0; 2] } }; QUEUES])
+        Self { all: [const { Queue { on: false, ends: false, cookie: 0, cqns: [0; 2] } }; QUEUES], ending: 0 }
     }
 
     /// One of them completes to this CQ.
     pub(super) fn uses(&self, cqn: u32) -> bool {
-        self.0.iter().any(|queue| queue.on && queue.cqns.contains(&(cqn as u16)))
+        self.all.iter().any(|queue| queue.on && queue.cqns.contains(&(cqn as u16)))
     }
 
     /// Queue `number`, if it exists and is not to end.
     fn live(&mut self, number: u8) -> Option<&mut Queue> {
-        self.0.get_mut(usize::from(number)).filter(|queue| queue.on && !queue.ends)
+        self.all.get_mut(usize::from(number)).filter(|queue| queue.on && !queue.ends)
     }
 
     /// Makes one.
@@ -50,7 +54,7 @@ impl Queues {
         if !want.is_sound() || !cq(send_cqn) || !cq(recv_cqn) {
             return CMD_INVALID;
         }
-        let Some(place) = self.0.get_mut(usize::from(queue)) else {
+        let Some(place) = self.all.get_mut(usize::from(queue)) else {
             return CMD_INVALID;
         };
         if place.on {
@@ -100,14 +104,22 @@ impl Queues {
             return CMD_NOT_FOUND;
         };
         (queue.ends, queue.cookie) = (true, cookie);
+        self.ending = self.ending.saturating_add(1);
         let attr = RawAttr { flags: 0, log2_rq: 0, log2_sq: 0, number: number.into() };
         hw.raw_set(RAW_GO_END, &[attr.word(), 0, 0, 0, 0, 0]);
         CMD_OK
     }
 
+    /// Whether one is to end, so that [`Queues::step`] has something to look at.
+    #[inline(always)]
+    pub(super) fn ends(&self) -> bool {
+        self.ending != 0
+    }
+
     /// Answers one that has ended. True when one has not.
+    #[inline(never)]
     pub(super) fn step<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) -> bool {
-        let Some((number, queue)) = self.0.iter_mut().enumerate().find(|(_, queue)| queue.ends) else {
+        let Some((number, queue)) = self.all.iter_mut().enumerate().find(|(_, queue)| queue.ends) else {
             return false;
         };
         if !sh.answer_room() {
@@ -116,8 +128,9 @@ impl Queues {
         }
         if hw.raw_busy() >> number & 1 == 0 {
             (queue.on, queue.ends) = (false, false);
+            self.ending = self.ending.saturating_sub(1);
             sh.answer(queue.cookie, CMD_OK, &[], hw);
         }
-        self.0.iter().any(|queue| queue.ends)
+        self.ending != 0
     }
 }

@@ -80,7 +80,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         let answered = self.sh.flush_answers(hw);
         self.revoke_step(now, hw);
         let drops = self.keys.step(&mut self.sh, hw);
-        if self.raw.step(&mut self.sh, hw) {
+        if self.raw.ends() && self.raw.step(&mut self.sh, hw) {
             self.sh.arm(now + FAST_POLL, hw);
         }
         if let Some(i) = self.sh.last[1].take(&mut self.sh.ctl_work)
