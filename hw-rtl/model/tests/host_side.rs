@@ -589,11 +589,14 @@ fn inv_5_doorbell_of_another_page_is_denied() {
     b.ring(9, DB_RQ, sq(128, 1, 1));
     b.ring_cq(9, 3, 0, true);
     b.ring_cq(9, 64, 0, true);
-    assert_eq!((b.counter(C_DOORBELL_DENIED), b.counter(C_DOORBELLS)), (5, 0));
+    // A raw queue, from a page that is not the kernel's.
+    b.ring(9, DB_RAW_SQ, 1 << 16);
+    b.ring(9, DB_RAW_RQ, 1 << 16);
+    assert_eq!((b.counter(C_DOORBELL_DENIED), b.counter(C_DOORBELLS)), (7, 0));
     // Torn, unknown, or not a write.
     b.card.mmio_write(BAR_DOORBELL, 9 * PAGE, 20, 4);
     b.card.mmio_write(BAR_DOORBELL, 9 * PAGE + 4, 20, 4);
-    b.ring(9, 0x18, 20);
+    b.ring(9, 0x28, 20);
     assert_eq!(b.card.mmio_read(BAR_DOORBELL, 9 * PAGE, 8), u64::MAX);
     assert_eq!(b.counter(C_DOORBELL_MALFORMED), 4);
     assert_eq!(b.cpu(CPU_PENDING) >> PEND_DOORBELL & 1, 0);
@@ -610,7 +613,7 @@ fn inv_5_doorbell_of_another_page_is_denied() {
     assert_eq!(b.cpu(CPU_DB_POP), DbPop { valid: 1, qpn: 20 }.word());
     assert_eq!((b.cpu(CPU_DB_INDEX), b.cpu(CPU_DB_BYTES)), (6 << 16 | 7, 2000));
     assert_eq!(b.cpu(CPU_DB_POP), 0);
-    assert_eq!((b.counter(C_DOORBELLS), b.counter(C_DOORBELL_DENIED)), (5, 5));
+    assert_eq!((b.counter(C_DOORBELLS), b.counter(C_DOORBELL_DENIED)), (5, 7));
 }
 
 /// Invariant 5: nor holds up what is not its own by ringing without end.
