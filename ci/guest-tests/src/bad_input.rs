@@ -180,17 +180,21 @@ fn inv_5_doorbell_of_another_context_is_denied(env: &Env) -> Res {
 fn inv_6_torn_doorbell_is_dropped(env: &Env) -> Res {
     let context = env.context()?;
     let before = counter(env, c::C_DOORBELL_MALFORMED)?;
+    let denied = counter(env, c::C_DOORBELL_DENIED)?;
     let page = raw::doorbell_page(&context);
-    // SAFETY: inside the doorbell page; the card must drop what is not one 8-byte write to a known offset.
+    // SAFETY: inside the doorbell page; the card must drop what is not one 8-byte write to a known offset, and what rings
+    // a raw queue, which is the kernel's.
     unsafe {
         page.cast::<u32>().write_volatile(16);
         page.add(4).cast::<u32>().write_volatile(0);
-        page.add(0x18).cast::<u64>().write_volatile(16);
+        page.add(0x28).cast::<u64>().write_volatile(16);
+        page.add(host::DB_RAW_SQ as usize).cast::<u64>().write_volatile(1 << 16);
         page.add(0xff8).cast::<u64>().write_volatile(16);
     }
     wait_until("malformed doorbells are counted", env.hang, || {
         Ok(counter(env, c::C_DOORBELL_MALFORMED)? >= before + 4)
     })?;
+    ensure!(counter(env, c::C_DOORBELL_DENIED)? > denied);
     loopback_works(env, 706)
 }
 
