@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The ioctl structs of the ABI as bytes, so that they can be copied from and to user
+//! The structs of the ABI's calls as bytes, so that they can be copied from and to user
 //! space.
 
-use crate::abi::ioctl::*;
+use crate::abi::{ioctl::*, verbs::*};
 use core::mem::size_of;
 use kernel::{
     static_assert,
@@ -39,4 +39,7 @@ plain! {
     ContextEvent = 88,
     Counters = 1408,
     ReadLog = 16,
+    VerbsContext = 16,
+    VerbsCq = 16,
+    VerbsQp = 24,
 }

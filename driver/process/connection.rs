@@ -3,7 +3,7 @@
 
 use crate::{
     abi::{
-        card::CM_REQUESTS,
+        card::{CM_REQUESTS, MAX_READS},
         ioctl::{self, ContextEvent},
         message::{
             Accept, CmClosed, CmEstablished, CmRequest, Connect, Disconnect, Listen, QpPeer,
@@ -181,6 +181,8 @@ impl Context {
             mtu: arg.mtu,
             rnr_timer: arg.rnr_timer,
             rnr_retries: arg.rnr_retries,
+            reads: MAX_READS as u8,
+            ..QpPeer::default()
         };
         if !peer.in_range() {
             return Err(EINVAL);

@@ -3,6 +3,7 @@
 //! can. Nothing panics; what a process does leaves its neighbour's connection as it is (INV-6). What it writes into its
 //! queues is RTL's.
 
+use berth_abi::card::MAX_READS;
 use berth_abi::message::{CODE, Connect, Entry, QpPeer};
 use berth_abi::ring::{CMD_CRASH, CMD_NET_CONFIG, CMD_RAW_FILTER, MODE_MESSAGE};
 use berth_protocol::model::{User, World};
@@ -58,7 +59,8 @@ pub fn run(data: &[u8]) {
                     }
                 }));
                 if foreign {
-                    let peer = QpPeer { qpn, ipv4, peer_qpn: 30, mtu: 256, ..QpPeer::default() };
+                    let peer =
+                        QpPeer { qpn, ipv4, peer_qpn: 30, mtu: 256, reads: MAX_READS as u8, ..QpPeer::default() };
                     w.post_command(0, peer.encode());
                 } else if choice & 0x80 != 0 {
                     w.post_command(0, Connect { qpn, ipv4, service: 9, ..Connect::default() }.encode());

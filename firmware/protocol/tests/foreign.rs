@@ -32,6 +32,11 @@ const PEER: QpPeer = QpPeer {
     mtu: 512,
     rnr_timer: 14,
     rnr_retries: 2,
+    timeout: 0,
+    retries: 0,
+    reads: 255,
+    mac_first: 0,
+    mac_last: 0,
 };
 
 fn make(w: &mut World, node: usize, qpn: u32) -> User {
@@ -203,6 +208,8 @@ fn qp_7_what_a_foreign_peer_cannot_be_is_refused() {
         QpPeer { mtu: 2 * MTU, ..PEER },
         QpPeer { rnr_timer: 32, ..PEER },
         QpPeer { rnr_retries: 8, ..PEER },
+        PEER.with_mac([1, 0, 0, 0, 0, 1]),
+        QpPeer { mac_last: 1 << 16, ..PEER },
         QpPeer { qpn: stream.qpn, ..PEER },
     ] {
         assert_eq!(set(&mut w, bad), CMD_INVALID, "{bad:?}");
@@ -247,6 +254,30 @@ fn qp_18_two_queue_pairs_of_a_card_may_be_each_others_foreign_peers() {
         assert_eq!(send::Mode::from_word(word(&w, user, TX, send::MODE)).loopback, 1);
         assert_eq!((word(&w, user, RX, recv::IP), word(&w, user, RX, recv::MAC)), (0x0a00_0001, 1));
         w.established(0, user.qpn);
+    }
+    assert_eq!(asked(&w), 0);
+}
+
+/// The host's own neighbour table says where a peer is, so that the card needs no ARP.
+#[test]
+fn qp_7_a_foreign_peer_whose_address_the_host_knows_is_not_asked_for() {
+    const MAC: [u8; 6] = [2, 3, 4, 5, 6, 7];
+    let mut w = World::new(1, 26);
+    let a = make(&mut w, 0, 16);
+    let peer = QpPeer { ipv4: NOBODY, timeout: 40_000, retries: 3, reads: 2, ..PEER };
+    assert_eq!(set(&mut w, peer.with_mac(MAC)), CMD_OK);
+    assert_eq!(state(&w, &a), CONNECTED, "at once");
+    w.established(0, 16);
+    assert_eq!(asked(&w), 0);
+    assert_eq!(word(&w, &a, RX, recv::MAC), 0x0405_0607);
+    // Three is what the QP was made for.
+    assert_eq!(send::Mode::from_word(word(&w, &a, TX, send::MODE)).reads, 2);
+    // While the peer has a connection another address is not believed; nor is none.
+    for (qpn, peer) in [(17, peer.with_mac([2, 0, 0, 0, 0, 9])), (18, peer)] {
+        let b = make(&mut w, 0, qpn);
+        assert_eq!(set(&mut w, QpPeer { qpn, ..peer }), CMD_OK);
+        w.established(0, qpn);
+        assert_eq!(word(&w, &b, RX, recv::MAC), 0x0405_0607);
     }
     assert_eq!(asked(&w), 0);
 }

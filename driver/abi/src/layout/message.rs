@@ -396,6 +396,16 @@ messages! {
         rnr_timer: u32 = 8,
         /// How often in a row the peer may have no receive for a packet before that fails: 0 to 6; 7: any number of times.
         rnr_retries: u32 = 9,
+        /// Acknowledgement time-out in cycles (0: as the QP was made).
+        timeout: u32 = 10,
+        /// Retries (0: as the QP was made, up to 255).
+        retries: u8 = 11 . 0,
+        /// RDMA READ requests under way that the peer takes; no more go than the QP was made for.
+        reads: u8 = 11 . 8,
+        /// The peer's MAC address, bytes 0 to 3, byte 0 in the highest bits; 0 with `mac_last`: to be found out by ARP.
+        mac_first: u32 = 12,
+        /// Bytes 4 and 5, byte 4 in the higher bits.
+        mac_last: u32 = 13,
     }
     /// Makes a raw queue.
     RawCreate = CMD_RAW_CREATE {
@@ -461,6 +471,24 @@ impl Connect {
 }
 
 impl QpPeer {
+    /// The peer's MAC address as the host has found it out; `None`: firmware is to.
+    pub const fn mac(&self) -> Option<[u8; 6]> {
+        let ([a, b, c, d], [_, _, e, f]) =
+            (self.mac_first.to_be_bytes(), self.mac_last.to_be_bytes());
+        match (self.mac_first, self.mac_last) {
+            (0, 0) => None,
+            _ => Some([a, b, c, d, e, f]),
+        }
+    }
+
+    /// Names this MAC address.
+    pub const fn with_mac(mut self, mac: [u8; 6]) -> Self {
+        let [a, b, c, d, e, f] = mac;
+        self.mac_first = u32::from_be_bytes([a, b, c, d]);
+        self.mac_last = u32::from_be_bytes([0, 0, e, f]);
+        self
+    }
+
     /// Whether each of its fields is one that InfiniBand has; the end node's own path MTU may be less than `mtu`.
     pub const fn in_range(&self) -> bool {
         is_host(self.ipv4)
@@ -471,6 +499,8 @@ impl QpPeer {
             && is_mtu(self.mtu)
             && self.rnr_timer <= MAX_RNR_TIMER
             && self.rnr_retries <= RNR_FOR_EVER
+            && self.mac_first >> 24 & 1 == 0
+            && self.mac_last >> 16 == 0
     }
 }
 

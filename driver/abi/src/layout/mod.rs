@@ -102,5 +102,6 @@ pub mod raw;
 pub mod ring;
 pub mod rows;
 pub mod status;
+pub mod verbs;
 pub mod wire;
 pub mod wqe;

@@ -313,7 +313,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         CMD_OK
     }
 
-    /// The QP is connected as soon as the peer's MAC address is known.
+    /// The QP is connected as soon as the peer's MAC address is known, which the host may have found out.
     fn qp_peer<H: Hw>(&mut self, want: &QpPeer, hw: &mut H) -> u32 {
         let &QpPeer { qpn, ipv4, mtu, .. } = want;
         if self.sh.ip == 0 || !want.in_range() || mtu > self.sh.mtu {
@@ -330,8 +330,16 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         };
         // Nothing would tell that an address from earlier is not the peer's any more.
         let anew = !self.in_use(i);
+        let mut moved = false;
         if let Some(peer) = self.peers.get_mut(i) {
-            peer.want_address(anew);
+            match want.mac() {
+                // It counts as ARP does: a peer with connections moves only by its own control message.
+                Some(mac) if anew || !peer.resolved => moved = peer.resolve(Mac::new(mac)),
+                _ => peer.want_address(anew),
+            }
+        }
+        if moved {
+            self.address_changed(i, hw);
         }
         self.sh.peer_work.add(i);
         let Some((qp, sh)) = self.qp(qpn) else {
@@ -432,6 +440,13 @@ impl Qp {
         (self.sq.psn, self.rq.psn) = (peer.psn, peer.peer_psn);
         self.log2_mtu = peer.mtu.trailing_zeros() as u8;
         (self.rnr_timer, self.rnr_retries) = (peer.rnr_timer as u8, peer.rnr_retries as u8);
+        if peer.timeout != 0 {
+            self.timeout = peer.timeout;
+        }
+        if peer.retries != 0 {
+            self.retries = peer.retries;
+        }
+        self.reads = self.reads.min(peer.reads);
         self.fast.window = FAST_WINDOW as u8;
     }
 }
