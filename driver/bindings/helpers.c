@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <linux/etherdevice.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/uverbs_ioctl.h>
 
 #include "helpers.h"
 
@@ -152,4 +154,33 @@ void helper_napi_receive(struct napi_struct *napi, struct net_device *dev, struc
 {
 	skb->protocol = eth_type_trans(skb, dev);
 	napi_gro_receive(napi, skb);
+}
+
+void helper_ib_set_parent(struct ib_device *ib, struct device *parent)
+{
+	ib->dev.parent = parent;
+}
+
+/* Adds the driver's part to an answer, as far as the caller has room for it. */
+int helper_ib_respond(struct ib_udata *udata, const void *answer, size_t bytes)
+{
+	return ib_copy_to_udata(udata, (void *)answer, min(bytes, udata->outlen));
+}
+
+/* The driver's part of a call. */
+struct ib_udata *helper_uverbs_udata(struct uverbs_attr_bundle *attrs)
+{
+	return &attrs->driver_udata;
+}
+
+/* The context of a process's call. */
+struct ib_ucontext *helper_rdma_udata_context(struct ib_udata *udata)
+{
+	return rdma_udata_to_uverbs_attr_bundle(udata)->context;
+}
+
+/* One page of registers, which the core takes away again when the device goes. */
+int helper_rdma_map_page(struct ib_ucontext *context, struct vm_area_struct *area, unsigned long pfn)
+{
+	return rdma_user_mmap_io(context, area, pfn, PAGE_SIZE, pgprot_noncached(area->vm_page_prot), NULL);
 }

@@ -15,6 +15,8 @@ pub(crate) mod mmu_notifier;
 pub(crate) mod net;
 pub(crate) mod pin;
 pub(crate) mod random;
+#[cfg(CONFIG_INFINIBAND)]
+pub(crate) mod rdma;
 pub(crate) mod registers;
 pub(crate) mod users;
 pub(crate) mod workqueue;

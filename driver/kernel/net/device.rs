@@ -227,7 +227,8 @@ impl<T: Driver> Device<T> {
         unsafe { &*kernel::container_of!(inner, Self, napi) }
     }
 
-    pub(super) fn as_raw(&self) -> *mut bindings::net_device {
+    /// The stack's part of it.
+    pub(crate) fn as_raw(&self) -> *mut bindings::net_device {
         self.dev.as_ptr()
     }
 
@@ -322,6 +323,14 @@ impl<T: Driver> Device<T> {
     /// Notes whether the stack knows the device, which was claimed.
     pub(super) fn set_known(&self, _: &Rtnl, known: bool) {
         self.known.store(if known { KNOWN } else { OVER }, Relaxed);
+    }
+
+    /// The device's address, perhaps while it changes.
+    pub(crate) fn address_now(&self) -> [u8; 6] {
+        // SAFETY: An address of six bytes, which lives as long as the device; each is read at once.
+        let bytes = unsafe { (*self.as_raw()).dev_addr };
+        // SAFETY: As above.
+        core::array::from_fn(|i| unsafe { bytes.add(i).read_volatile() })
     }
 
     /// The device's address.

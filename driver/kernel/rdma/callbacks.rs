@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What the core calls.
+
+use crate::kernel::{
+    bindings,
+    rdma::{
+        device::{Access, Device, Driver, UserMap, GIDS},
+        handler::{CqHandler, QpHandler},
+        object::Object,
+        qp::{Attributes, Capacity, QpState},
+        udata::Udata,
+    },
+};
+use core::ptr::NonNull;
+use kernel::{
+    error::from_result,
+    mm::virt::VmaNew,
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex},
+};
+
+/// The core's table of what a driver does.
+pub(super) struct Table<T>(core::marker::PhantomData<T>);
+
+type Context<T> = Object<bindings::ib_ucontext, <T as Driver>::Context>;
+type Domain<T> = Object<bindings::ib_pd, <T as Driver>::Domain>;
+type Cq<T> = Object<bindings::ib_cq, Queue<T>>;
+type Qp<T> = Object<bindings::ib_qp, Pair<T>>;
+
+/// A completion queue.
+struct Queue<T: Driver> {
+    cq: T::Cq,
+    handler: Arc<CqHandler>,
+}
+
+/// A queue pair.
+struct Pair<T: Driver> {
+    qp: T::Qp,
+    handler: Arc<QpHandler>,
+    capacity: Capacity,
+    changes: Pin<KBox<Changes>>,
+}
+
+/// State and attributes of a queue pair.
+#[pin_data]
+struct Changes {
+    #[pin]
+    now: Mutex<(QpState, Attributes)>,
+}
+
+/// A region: the core's part and the driver's, in one allocation of ours.
+#[repr(C)]
+struct Mr<T: Driver> {
+    core: bindings::ib_mr,
+    region: T::Region,
+}
+
+impl<T: Driver> Table<T> {
+    const OPS: bindings::ib_device_ops = bindings::ib_device_ops {
+        driver_id: bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
+        uverbs_abi_ver: T::ABI_VERSION,
+        size_ib_ucontext: size_of::<Context<T>>(),
+        size_ib_pd: size_of::<Domain<T>>(),
+        size_ib_cq: size_of::<Cq<T>>(),
+        size_ib_qp: size_of::<Qp<T>>(),
+        query_device: Some(query_device::<T>),
+        query_port: Some(query_port::<T>),
+        query_pkey: Some(query_pkey),
+        get_port_immutable: Some(port_immutable),
+        get_link_layer: Some(link_layer),
+        add_gid: Some(add_gid::<T>),
+        del_gid: Some(del_gid::<T>),
+        alloc_ucontext: Some(alloc_ucontext::<T>),
+        dealloc_ucontext: Some(dealloc_ucontext::<T>),
+        disassociate_ucontext: Some(disassociate_ucontext),
+        mmap: Some(mmap::<T>),
+        alloc_pd: Some(alloc_pd::<T>),
+        dealloc_pd: Some(dealloc_pd::<T>),
+        create_user_cq: Some(create_cq::<T>),
+        destroy_cq: Some(destroy_cq::<T>),
+        create_qp: Some(create_qp::<T>),
+        modify_qp: Some(modify_qp::<T>),
+        query_qp: Some(query_qp::<T>),
+        destroy_qp: Some(destroy_qp::<T>),
+        reg_user_mr: Some(reg_user_mr::<T>),
+        dereg_mr: Some(dereg_mr::<T>),
+        ..pin_init::zeroed()
+    };
+    pub(super) const REF: &'static bindings::ib_device_ops = &Self::OPS;
+}
+
+/// # Safety
+///
+/// `ib` is a device of `T`; `attr` is the core's to be written.
+unsafe extern "C" fn query_device<T: Driver>(
+    ib: *mut bindings::ib_device,
+    attr: *mut bindings::ib_device_attr,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    // SAFETY: By the requirements of this function.
+    let (limits, attr) = unsafe { (Device::<T>::driver(ib).limits(), &mut *attr) };
+    attr.fw_ver = limits.firmware;
+    attr.sys_image_guid = limits.guid.to_be();
+    attr.max_mr_size = u64::MAX;
+    // Pages of 4 KiB and up.
+    attr.page_size_cap = 0xffff_f000;
+    (attr.vendor_id, attr.vendor_part_id) = limits.pci;
+    attr.max_qp = limits.qps;
+    attr.max_qp_wr = limits.queue.sends.min(limits.queue.receives);
+    attr.device_cap_flags =
+        bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_RC_RNR_NAK_GEN as u64;
+    attr.kernel_cap_flags = bindings::ib_kernel_cap_flags_IBK_ON_DEMAND_PAGING.into();
+    attr.max_send_sge = limits.queue.send_ranges;
+    attr.max_recv_sge = limits.queue.receive_ranges;
+    attr.max_sge_rd = limits.queue.send_ranges;
+    attr.max_cq = limits.cqs;
+    attr.max_cqe = limits.cq_entries;
+    attr.max_mr = limits.regions;
+    attr.max_pd = limits.domains;
+    attr.max_qp_rd_atom = limits.reads;
+    attr.max_qp_init_rd_atom = limits.reads;
+    attr.max_res_rd_atom = limits.reads.saturating_mul(limits.qps);
+    // No other atomic of the device comes between; processors' may.
+    attr.atomic_cap = bindings::ib_atomic_cap_IB_ATOMIC_HCA;
+    attr.max_pkeys = 1;
+    // Each access to memory may wait for its page.
+    attr.odp_caps.general_caps = u64::from(
+        bindings::ib_odp_general_cap_bits_IB_ODP_SUPPORT
+            | bindings::ib_odp_general_cap_bits_IB_ODP_SUPPORT_IMPLICIT,
+    );
+    attr.odp_caps.per_transport_caps.rc_odp_caps =
+        bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_SEND
+            | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_RECV
+            | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_WRITE
+            | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_READ
+            | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_ATOMIC;
+    0
+}
+
+/// # Safety
+///
+/// As of [`query_device`].
+unsafe extern "C" fn query_port<T: Driver>(
+    ib: *mut bindings::ib_device,
+    _port: u32,
+    attr: *mut bindings::ib_port_attr,
+) -> c_int {
+    // SAFETY: By the requirements of this function.
+    let (port, attr) = unsafe { (Device::<T>::driver(ib).port(), &mut *attr) };
+    // Codes of the ports' physical states (IBTA 14.2.5.6): 5 is link up, 3 is disabled.
+    (attr.state, attr.phys_state) = match port.active {
+        true => (bindings::ib_port_state_IB_PORT_ACTIVE, 5),
+        false => (bindings::ib_port_state_IB_PORT_DOWN, 3),
+    };
+    attr.max_mtu = bindings::ib_mtu_IB_MTU_4096;
+    attr.active_mtu = (port.mtu / 128)
+        .checked_ilog2()
+        .unwrap_or(bindings::ib_mtu_IB_MTU_1024);
+    attr.phys_mtu = port.mtu;
+    attr.gid_tbl_len = GIDS;
+    attr.set_ip_gids(1);
+    attr.max_msg_sz = port.message;
+    attr.pkey_tbl_len = 1;
+    attr.max_vl_num = 1;
+    attr.active_width = bindings::ib_port_width_IB_WIDTH_1X as u8;
+    attr.active_speed = bindings::ib_port_speed_IB_SPEED_QDR as u16;
+    0
+}
+
+/// # Safety
+///
+/// `pkey` is the core's to be written.
+unsafe extern "C" fn query_pkey(
+    _ib: *mut bindings::ib_device,
+    _port: u32,
+    index: u16,
+    pkey: *mut u16,
+) -> c_int {
+    if index != 0 {
+        return EINVAL.to_errno();
+    }
+    // SAFETY: By the requirements of this function.
+    unsafe { *pkey = 0xffff };
+    0
+}
+
+/// # Safety
+///
+/// `to` is the core's to be written.
+unsafe extern "C" fn port_immutable(
+    _ib: *mut bindings::ib_device,
+    _port: u32,
+    to: *mut bindings::ib_port_immutable,
+) -> c_int {
+    // SAFETY: By the requirements of this function.
+    let to = unsafe { &mut *to };
+    to.core_cap_flags =
+        bindings::RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP | bindings::RDMA_CORE_CAP_ETH_AH;
+    to.gid_tbl_len = GIDS;
+    to.pkey_tbl_len = 1;
+    0
+}
+
+unsafe extern "C" fn link_layer(
+    _ib: *mut bindings::ib_device,
+    _port: u32,
+) -> bindings::rdma_link_layer {
+    bindings::rdma_link_layer_IB_LINK_LAYER_ETHERNET
+}
+
+/// # Safety
+///
+/// `attr` is an entry of the GID table of a device of `T`.
+unsafe extern "C" fn add_gid<T: Driver>(
+    attr: *const bindings::ib_gid_attr,
+    _context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: By the requirements of this function; a union of bytes is read.
+    let (driver, gid) = unsafe {
+        (
+            Device::<T>::driver((*attr).device),
+            *(*attr).gid.raw.as_ref(),
+        )
+    };
+    from_result(|| driver.add_gid(gid).map(|()| 0))
+}
+
+/// # Safety
+///
+/// As of [`add_gid`].
+unsafe extern "C" fn del_gid<T: Driver>(
+    attr: *const bindings::ib_gid_attr,
+    _context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: As in `add_gid`.
+    let (driver, gid) = unsafe {
+        (
+            Device::<T>::driver((*attr).device),
+            *(*attr).gid.raw.as_ref(),
+        )
+    };
+    driver.remove_gid(gid);
+    0
+}
+
+/// # Safety
+///
+/// `context` is new, of a device of `T`; `udata` is of the call.
+unsafe extern "C" fn alloc_ucontext<T: Driver>(
+    context: *mut bindings::ib_ucontext,
+    udata: *mut bindings::ib_udata,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function.
+        unsafe {
+            let driver = Device::<T>::driver((*context).device);
+            Context::<T>::put(context, driver.open(&mut Udata::from_raw(udata))?);
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// `context` is one of [`alloc_ucontext`] that nobody uses any more.
+unsafe extern "C" fn dealloc_ucontext<T: Driver>(context: *mut bindings::ib_ucontext) {
+    // SAFETY: By the requirements of this function.
+    drop(unsafe { Context::<T>::take(context) });
+}
+
+/// The device goes while the context is there: the core itself takes mappings away and ends objects.
+unsafe extern "C" fn disassociate_ucontext(_context: *mut bindings::ib_ucontext) {}
+
+/// # Safety
+///
+/// `context` is one of [`alloc_ucontext`]; `area` is being set up by this thread.
+unsafe extern "C" fn mmap<T: Driver>(
+    context: *mut bindings::ib_ucontext,
+    area: *mut bindings::vm_area_struct,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function.
+        let (data, map) = unsafe {
+            let map = UserMap {
+                context: NonNull::new_unchecked(context),
+                area: VmaNew::from_raw(area),
+            };
+            (Context::<T>::data(context), map)
+        };
+        T::map(data, &map).map(|()| 0)
+    })
+}
+
+/// # Safety
+///
+/// `pd` is new, of a device of `T`; a process's call has a context of that device.
+unsafe extern "C" fn alloc_pd<T: Driver>(
+    pd: *mut bindings::ib_pd,
+    udata: *mut bindings::ib_udata,
+) -> c_int {
+    from_result(|| {
+        let udata = NonNull::new(udata).ok_or(EOPNOTSUPP)?;
+        // SAFETY: By the requirements of this function; a process's call has a context.
+        unsafe {
+            let context = bindings::helper_rdma_udata_context(udata.as_ptr());
+            let driver = Device::<T>::driver((*pd).device);
+            Domain::<T>::put(pd, driver.make_domain(Context::<T>::data(context))?);
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// `pd` is one of [`alloc_pd`] that nobody uses any more.
+unsafe extern "C" fn dealloc_pd<T: Driver>(
+    pd: *mut bindings::ib_pd,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    // SAFETY: By the requirements of this function.
+    unsafe { Device::<T>::driver((*pd).device).end_domain(Domain::<T>::take(pd)) };
+    0
+}
+
+/// # Safety
+///
+/// `cq` is new, of a device of `T`; `attr` and `attrs` are of a process's call.
+unsafe extern "C" fn create_cq<T: Driver>(
+    cq: *mut bindings::ib_cq,
+    attr: *const bindings::ib_cq_init_attr,
+    attrs: *mut bindings::uverbs_attr_bundle,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function. The handler is ended before the queue goes.
+        unsafe {
+            if (*attr).flags != 0 || (*attr).comp_vector != 0 {
+                return Err(EOPNOTSUPP);
+            }
+            let udata = bindings::helper_uverbs_udata(attrs);
+            let context = Context::<T>::data(bindings::helper_rdma_udata_context(udata));
+            let handler = Arc::pin_init(CqHandler::new(NonNull::new_unchecked(cq)), GFP_KERNEL)?;
+            let driver = Device::<T>::driver((*cq).device);
+            let mut udata = Udata::from_raw(udata);
+            let made = driver.make_cq(context, (*attr).cqe, handler.clone(), &mut udata)?;
+            (*cq).cqe = made.1 as c_int;
+            let queue = Queue::<T> {
+                cq: made.0,
+                handler,
+            };
+            Cq::<T>::put(cq, queue);
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// `cq` is one of [`create_cq`] that no queue pair uses any more.
+unsafe extern "C" fn destroy_cq<T: Driver>(
+    cq: *mut bindings::ib_cq,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    // SAFETY: By the requirements of this function.
+    let (driver, queue) = unsafe { (Device::<T>::driver((*cq).device), Cq::<T>::take(cq)) };
+    queue.handler.end();
+    driver.end_cq(queue.cq);
+    0
+}
+
+/// # Safety
+///
+/// `qp` is new, of a device of `T`; `attr` is the core's; its completion queues and the protection domain of `qp` are of that
+/// device.
+unsafe extern "C" fn create_qp<T: Driver>(
+    qp: *mut bindings::ib_qp,
+    attr: *mut bindings::ib_qp_init_attr,
+    udata: *mut bindings::ib_udata,
+) -> c_int {
+    from_result(|| {
+        // SAFETY: By the requirements of this function.
+        let attr = unsafe { &mut *attr };
+        if attr.qp_type != bindings::ib_qp_type_IB_QPT_RC
+            || attr.create_flags != 0
+            || !attr.srq.is_null()
+            || udata.is_null()
+        {
+            return Err(EOPNOTSUPP);
+        }
+        if attr.send_cq.is_null() || attr.recv_cq.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: As above. The handler is ended before the queue pair goes.
+        unsafe {
+            let handler = Arc::pin_init(QpHandler::new(NonNull::new_unchecked(qp)), GFP_KERNEL)?;
+            let changes = KBox::pin_init(
+                pin_init!(Changes {
+                    now <- new_mutex!((QpState::Reset, Attributes::default()), "rdma_qp_changes"),
+                }),
+                GFP_KERNEL,
+            )?;
+            let driver = Device::<T>::driver((*qp).device);
+            let cqs = [attr.send_cq, attr.recv_cq].map(|cq| &Cq::<T>::data(cq).cq);
+            let mut capacity = Capacity::from_raw(&attr.cap);
+            let domain = Domain::<T>::data((*qp).pd);
+            let mut udata = Udata::from_raw(udata);
+            let made = driver.make_qp(domain, cqs, &mut capacity, handler.clone(), &mut udata)?;
+            capacity.store(&mut attr.cap);
+            (*qp).qp_num = made.1;
+            let pair = Pair::<T> {
+                qp: made.0,
+                handler,
+                capacity,
+                changes,
+            };
+            Qp::<T>::put(qp, pair);
+        }
+        Ok(0)
+    })
+}
+
+/// # Safety
+///
+/// `qp` is one of [`create_qp`], and not being destroyed; `attr` is the core's.
+unsafe extern "C" fn modify_qp<T: Driver>(
+    qp: *mut bindings::ib_qp,
+    attr: *mut bindings::ib_qp_attr,
+    mask: c_int,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    // SAFETY: By the requirements of this function.
+    let (pair, attr) = unsafe { (Qp::<T>::data(qp), &*attr) };
+    from_result(|| {
+        let mut now = pair.changes.now.lock();
+        let state = state_now(pair, now.0);
+        let mut attributes = now.1;
+        let next = attributes.take(state, attr, mask)?;
+        T::change_qp(&pair.qp, state, next, &attributes)?;
+        *now = (next, attributes);
+        Ok(0)
+    })
+}
+
+/// The state, which may have become error by itself.
+fn state_now<T: Driver>(pair: &Pair<T>, known: QpState) -> QpState {
+    match known {
+        QpState::Reset => known,
+        _ if T::has_failed(&pair.qp) => QpState::Error,
+        _ => known,
+    }
+}
+
+/// # Safety
+///
+/// As of [`modify_qp`]; `attr` and `init` are the core's to be written.
+unsafe extern "C" fn query_qp<T: Driver>(
+    qp: *mut bindings::ib_qp,
+    attr: *mut bindings::ib_qp_attr,
+    _mask: c_int,
+    init: *mut bindings::ib_qp_init_attr,
+) -> c_int {
+    // SAFETY: By the requirements of this function.
+    let (pair, attr, init) = unsafe { (Qp::<T>::data(qp), &mut *attr, &mut *init) };
+    let now = pair.changes.now.lock();
+    now.1.store(state_now(pair, now.0), attr);
+    pair.capacity.store(&mut attr.cap);
+    pair.capacity.store(&mut init.cap);
+    0
+}
+
+/// # Safety
+///
+/// `qp` is one of [`create_qp`] that nobody uses any more.
+unsafe extern "C" fn destroy_qp<T: Driver>(
+    qp: *mut bindings::ib_qp,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    // SAFETY: By the requirements of this function.
+    let (driver, pair) = unsafe { (Device::<T>::driver((*qp).device), Qp::<T>::take(qp)) };
+    pair.handler.end();
+    driver.end_qp(pair.qp);
+    0
+}
+
+/// # Safety
+///
+/// `pd` is one of [`alloc_pd`].
+unsafe extern "C" fn reg_user_mr<T: Driver>(
+    pd: *mut bindings::ib_pd,
+    start: u64,
+    length: u64,
+    virt_addr: u64,
+    flags: c_int,
+    dmah: *mut bindings::ib_dmah,
+    _udata: *mut bindings::ib_udata,
+) -> *mut bindings::ib_mr {
+    let make = || {
+        let has = |bit: bindings::ib_access_flags| flags as u32 & bit != 0;
+        // A process and its peers name the same addresses.
+        if virt_addr != start
+            || !dmah.is_null()
+            || has(bindings::ib_access_flags_IB_ZERO_BASED)
+            || has(bindings::ib_access_flags_IB_ACCESS_HUGETLB)
+        {
+            return Err(EOPNOTSUPP);
+        }
+        let access = Access {
+            local_write: has(bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE),
+            write: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE),
+            read: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_READ),
+            atomic: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC),
+        };
+        // Before there is a region that could not be noted.
+        let place = KBox::<Mr<T>>::new_uninit(GFP_KERNEL)?;
+        // SAFETY: By the requirements of this function.
+        let (driver, domain) =
+            unsafe { (Device::<T>::driver((*pd).device), Domain::<T>::data(pd)) };
+        let (region, key) = driver.make_region(domain, start, length, access)?;
+        // SAFETY: A struct of C's, of which all bytes may be zero.
+        let mut core = unsafe { core::mem::zeroed::<bindings::ib_mr>() };
+        (core.lkey, core.rkey) = (key, key);
+        (core.iova, core.length) = (start, length);
+        Ok(KBox::into_raw(KBox::write(place, Mr::<T> { core, region })).cast())
+    };
+    make().unwrap_or_else(|e: Error| e.to_ptr())
+}
+
+/// # Safety
+///
+/// `mr` is one of [`reg_user_mr`] that nobody uses any more.
+unsafe extern "C" fn dereg_mr<T: Driver>(
+    mr: *mut bindings::ib_mr,
+    _udata: *mut bindings::ib_udata,
+) -> c_int {
+    // SAFETY: By the requirements of this function.
+    let (driver, mr) = unsafe {
+        (
+            Device::<T>::driver((*mr).device),
+            KBox::from_raw(mr.cast::<Mr<T>>()),
+        )
+    };
+    driver.end_region(KBox::into_inner(mr).region);
+    0
+}

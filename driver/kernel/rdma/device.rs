@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Devices, and what their drivers do.
+
+use crate::kernel::{
+    bindings,
+    rdma::{
+        handler::{CqHandler, QpHandler},
+        qp::{Attributes, Capacity, QpState},
+        udata::Udata,
+    },
+};
+use core::ptr::NonNull;
+use kernel::{
+    bindings::vm_area_struct,
+    error::to_result,
+    mm::virt::VmaNew,
+    page::{PAGE_SHIFT, PAGE_SIZE},
+    prelude::*,
+    sync::Arc,
+    types::Opaque,
+};
+
+/// What a driver does. The device has one port, an Ethernet one, and speaks RoCE version 2; its queue pairs are of reliable
+/// connections.
+///
+/// Whatever a process leaves behind is ended one after the other; an end that fails is an error of the driver's, so those
+/// functions do not fail.
+pub(crate) trait Driver: Send + Sync + Sized + 'static {
+    /// What a process has that opens the device.
+    type Context: Send + Sync;
+    /// A protection domain.
+    type Domain: Send + Sync;
+    /// A completion queue.
+    type Cq: Send + Sync;
+    /// A queue pair.
+    type Qp: Send + Sync;
+    /// A region of memory.
+    type Region: Send + Sync;
+
+    /// Version of what driver and provider say to each other.
+    const ABI_VERSION: u32;
+
+    /// What the device has room for.
+    fn limits(&self) -> Limits;
+
+    /// Whether the port carries data, and how.
+    fn port(&self) -> Port;
+
+    /// A GID of the port's has come. Errors keep it from being used.
+    fn add_gid(&self, gid: [u8; 16]) -> Result;
+
+    /// A GID has gone.
+    fn remove_gid(&self, gid: [u8; 16]);
+
+    /// A process opens the device.
+    fn open(&self, udata: &mut Udata) -> Result<Self::Context>;
+
+    /// Maps memory of the device's that an answer has named by its offset.
+    fn map(context: &Self::Context, map: &UserMap<'_>) -> Result;
+
+    /// Makes a protection domain.
+    fn make_domain(&self, context: &Self::Context) -> Result<Self::Domain>;
+
+    /// Ends it.
+    fn end_domain(&self, domain: Self::Domain);
+
+    /// Makes a completion queue; says how many entries it has.
+    fn make_cq(
+        &self,
+        context: &Self::Context,
+        entries: u32,
+        handler: Arc<CqHandler>,
+        udata: &mut Udata,
+    ) -> Result<(Self::Cq, u32)>;
+
+    /// Ends it.
+    fn end_cq(&self, cq: Self::Cq);
+
+    /// Makes a queue pair, of which `capacity` is at least wanted; says what it has, and its QPN.
+    fn make_qp(
+        &self,
+        domain: &Self::Domain,
+        cqs: [&Self::Cq; 2],
+        capacity: &mut Capacity,
+        handler: Arc<QpHandler>,
+        udata: &mut Udata,
+    ) -> Result<(Self::Qp, u32)>;
+
+    /// Changes its state, for which `attributes` has all that verbs demand.
+    fn change_qp(qp: &Self::Qp, from: QpState, to: QpState, attributes: &Attributes) -> Result;
+
+    /// Whether it is in error by itself.
+    fn has_failed(qp: &Self::Qp) -> bool;
+
+    /// Ends it.
+    fn end_qp(&self, qp: Self::Qp);
+
+    /// Makes a region of `bytes` from `va` on, with these rights; gives its key.
+    fn make_region(
+        &self,
+        domain: &Self::Domain,
+        va: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<(Self::Region, u32)>;
+
+    /// Ends it: nothing uses its memory any more.
+    fn end_region(&self, region: Self::Region);
+}
+
+/// What peers may do with a region, and the process itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Access {
+    /// The process's own READs and receives write it.
+    pub(crate) local_write: bool,
+    /// Peers may write it.
+    pub(crate) write: bool,
+    /// Peers may read it.
+    pub(crate) read: bool,
+    /// Peers may change it by atomics.
+    pub(crate) atomic: bool,
+}
+
+/// What a device has room for, and what it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limits {
+    /// Version of its firmware.
+    pub(crate) firmware: u64,
+    /// GUID.
+    pub(crate) guid: u64,
+    /// PCI identifiers, of vendor and device.
+    pub(crate) pci: (u32, u32),
+    /// Queue pairs that a process may have.
+    pub(crate) qps: u32,
+    /// Elements of a queue, ranges of an element, and bytes of data in it.
+    pub(crate) queue: Capacity,
+    /// Completion queues that a process may have.
+    pub(crate) cqs: u32,
+    /// Entries of one.
+    pub(crate) cq_entries: u32,
+    /// Regions that a process may have.
+    pub(crate) regions: u32,
+    /// Protection domains that a process may have.
+    pub(crate) domains: u32,
+    /// READs and atomics under way of a queue pair, each way.
+    pub(crate) reads: u32,
+}
+
+/// What a port is like.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Port {
+    /// It carries data.
+    pub(crate) active: bool,
+    /// Path MTU in bytes.
+    pub(crate) mtu: u32,
+    /// Most bytes of a message.
+    pub(crate) message: u32,
+}
+
+/// Entries of the GID table.
+pub(super) const GIDS: c_int = 16;
+
+/// An RDMA device.
+#[repr(C)]
+pub(super) struct Device<T> {
+    pub(super) core: Opaque<bindings::ib_device>,
+    pub(super) driver: T,
+}
+
+impl<T: Driver> Device<T> {
+    /// # Safety
+    ///
+    /// `core` is a device of this driver, and not freed during `'a`.
+    pub(super) unsafe fn driver<'a>(core: *mut bindings::ib_device) -> &'a T {
+        // SAFETY: By the requirements of this function.
+        unsafe { &(*core.cast::<Self>()).driver }
+    }
+}
+
+/// A mapping that a process asks for.
+pub(crate) struct UserMap<'a> {
+    pub(super) context: NonNull<bindings::ib_ucontext>,
+    pub(super) area: &'a VmaNew,
+}
+
+impl UserMap<'_> {
+    /// The area of the process's memory.
+    pub(crate) fn area(&self) -> &VmaNew {
+        self.area
+    }
+
+    /// The offset in bytes.
+    pub(crate) fn offset(&self) -> u64 {
+        crate::kernel::pin::vma_offset(self.area)
+    }
+
+    /// Puts one page of registers there, uncached, or combining writes where the device has asked for that. The core takes
+    /// it away when the device goes.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` the area is not one page, or private.
+    pub(crate) fn registers(&self, phys: u64) -> Result {
+        if self.area.end() - self.area.start() != PAGE_SIZE {
+            return Err(EINVAL);
+        }
+        let area: *mut vm_area_struct = self.area.as_ptr();
+        // SAFETY: The core has called for this area, which is being set up by this thread, and this context. The memory
+        // manager looks up how the page may be cached.
+        to_result(unsafe {
+            bindings::helper_rdma_map_page(
+                self.context.as_ptr(),
+                area,
+                (phys >> PAGE_SHIFT) as usize,
+            )
+        })
+    }
+}
