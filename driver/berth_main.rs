@@ -13,6 +13,8 @@
 //! * `pages`: pinning what the card asks for, and taking it back.
 //! * `process`: what processes own of a card: contexts, queue pairs, completion queues, connections.
 //!
+//! * `rdma`: the card as an RDMA device, for programs that use verbs.
+//!
 //! Above them: `events` (the interrupt thread), `debugfs`, `params` (the module's parameters), `cards` (by their numbers),
 //! `uapi` (`/dev/berthN`), and this file (module and `probe`).
 //!
@@ -50,6 +52,8 @@ mod net;
 mod pages;
 mod params;
 mod process;
+#[cfg(CONFIG_INFINIBAND)]
+mod rdma;
 mod uapi;
 
 use crate::kernel::{
@@ -198,6 +202,13 @@ impl pci::Driver for BerthDriver {
                     card.start_watching();
                 },
                 _net: NetworkDevice(registry.clone()),
+                _: {
+                    #[cfg(CONFIG_INFINIBAND)]
+                    if let Some(link) = &registry.link {
+                        let module = GLOBAL.lock().module.ok_or(ENODEV)?;
+                        link.attach(rdma::Verbs::new(&registry, module)?);
+                    }
+                },
                 _misc <- MiscDeviceRegistration::register(MiscDeviceOptions { name }),
                 _: {
                     GLOBAL.lock().cards[instance.0] = Some(registry.clone());
@@ -357,7 +368,11 @@ impl InPlaceModule for BerthModule {
                 let queue = Arc::new(OwnedQueue::new(c"berth", MAX_WORKERS)?, GFP_KERNEL)?;
                 let faults = OwnedQueue::new(c"berth_faults", MAX_FAULTS)?;
                 let faults = Arc::new(faults, GFP_KERNEL)?;
-                GLOBAL.lock().queues = Some((queue.clone(), faults.clone()));
+                {
+                    let mut global = GLOBAL.lock();
+                    global.queues = Some((queue.clone(), faults.clone()));
+                    global.module = Some(module);
+                }
                 Quiesce(queue, faults)
             },
             _driver <- driver::Registration::new(<Self as ModuleMetadata>::NAME, module),

@@ -16,6 +16,8 @@ use ::kernel::{
 pub(crate) struct Global {
     /// Work queues: for page requests the second one.
     pub(crate) queues: Option<(Arc<OwnedQueue>, Arc<OwnedQueue>)>,
+    /// The module, once its cards are looked for.
+    pub(crate) module: Option<&'static ThisModule>,
     /// For each instance, whether it is taken.
     pub(crate) taken: [bool; MAX_CARDS],
     /// For each instance, the card while it may be opened.
@@ -26,6 +28,7 @@ global_lock! {
     // SAFETY: Initialised in the module's initialiser, before the driver is registered.
     pub(crate) unsafe(uninit) static GLOBAL: Mutex<Global> = Global {
         queues: None,
+        module: None,
         taken: [false; MAX_CARDS],
         cards: [const { None }; MAX_CARDS],
     };

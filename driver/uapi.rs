@@ -351,20 +351,7 @@ impl Session {
         }
         let _naming = self.card.naming.lock();
         let mut new = *self.card.net.lock();
-        new.ipv4 = arg.ipv4;
-        new.mtu = arg.mtu;
-        new.mac = mac;
-        // EUI-64 from the MAC address (QP-14).
-        new.guid = u64::from_be_bytes([
-            mac[0] ^ 2,
-            mac[1],
-            mac[2],
-            0xff,
-            0xfe,
-            mac[3],
-            mac[4],
-            mac[5],
-        ]);
+        new.rename(arg.ipv4, arg.mtu, mac);
         self.card.call(new.command())?;
         *self.card.net.lock() = new;
         if let Some(link) = &self.registry.link {

@@ -16,7 +16,22 @@ pub(crate) struct Net {
     pub(crate) guid: u64,
 }
 
+/// EUI-64 from a MAC address (QP-14).
+pub(crate) fn guid([a, b, c, d, e, f]: [u8; 6]) -> u64 {
+    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
 impl Net {
+    /// Gets another address and MTU.
+    pub(crate) fn rename(&mut self, ipv4: u32, mtu: u32, mac: [u8; 6]) {
+        *self = Self {
+            ipv4,
+            mtu,
+            mac,
+            guid: guid(mac),
+        };
+    }
+
     /// The command that tells firmware, with a new key for the numbers that others are not to guess.
     pub(crate) fn command(&self) -> Entry {
         let key = crate::kernel::random::words::<4>();

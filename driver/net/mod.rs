@@ -40,8 +40,18 @@ use kernel::{
 /// Most bytes behind a frame's Ethernet header.
 const MAX_MTU: u32 = RAW_FRAME_BYTES - HEADER_BYTES - TAG_BYTES;
 
+/// What stands on the network device: it comes after it and goes before it.
+pub(crate) trait Upper: Send + Sync {
+    /// The network device is registered, until [`Self::goes`] has returned. Called again if it failed.
+    fn comes(&self, parent: &device::Device<device::Bound>, device: &Arc<Device<Nic>>) -> Result;
+
+    /// The network device is about to go.
+    fn goes(&self);
+}
+
 struct Registered {
     registration: Option<Registration<Nic>>,
+    upper: Option<Arc<dyn Upper>>,
     /// The driver is being unbound.
     ended: bool,
 }
@@ -74,13 +84,19 @@ impl Link {
             pin_init!(Link {
                 card: card.clone(),
                 device,
-                registered <- new_mutex!(Registered { registration: None, ended: false }, "berth_link"),
+                registered <- new_mutex!(Registered { registration: None, upper: None, ended: false }, "berth_link"),
                 notified: Atomic::new(0),
                 behind: Atomic::new(0),
                 work <- new_work!("berth_link"),
             }),
             GFP_KERNEL,
         )
+    }
+
+    /// From now on `upper` stands on the network device.
+    pub(crate) fn attach(self: &Arc<Self>, upper: Arc<dyn Upper>) {
+        self.registered.lock().upper = Some(upper);
+        self.card_changed();
     }
 
     /// The card came into service or out of it. Takes no memory.
@@ -138,11 +154,14 @@ impl Link {
 
     /// Takes the network device away. The card must still be in service, so that its queue can be ended.
     pub(crate) fn end(self: &Arc<Self>) {
-        let registration = {
+        let (upper, registration) = {
             let mut registered = self.registered.lock();
             registered.ended = true;
-            registered.registration.take()
+            (registered.upper.take(), registered.registration.take())
         };
+        if let Some(upper) = upper {
+            upper.goes();
+        }
         drop(registration);
         workqueue::cancel::<_, 0>(self);
     }
@@ -168,6 +187,10 @@ impl Link {
             registered.registration = Some(Registration::new(parent, &self.device)?);
         } else if !self.device.data.has_rings_of(self.card.generation()) {
             self.device.restart(&Rtnl::lock())?;
+        }
+        if let Some(upper) = &registered.upper {
+            let bound = self.card.bound()?;
+            upper.comes((*bound).as_ref(), &self.device)?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::{
     kernel::eventfd::EventFd,
     process::{
         object::offset_of,
-        owned::{Cq, Name},
+        owned::{Cq, Name, Notify},
         Context,
     },
 };
@@ -23,15 +23,27 @@ use kernel::{
 };
 
 impl Context {
-    /// Makes a completion queue, and gives it for [`Self::end_cq`].
+    /// Makes a completion queue of which an eventfd tells, and gives it for [`Self::end_cq`].
     pub(crate) fn create_cq(&self, arg: &mut ioctl::CreateCq) -> Result<Arc<Cq>> {
+        let told = match EventFd::from_fd(arg.event_fd)? {
+            None => Notify::Nobody,
+            Some(fd) => Notify::Fd(fd),
+        };
+        self.create_cq_with(arg, told)
+    }
+
+    /// Likewise one of which `told` is told.
+    pub(crate) fn create_cq_with(
+        &self,
+        arg: &mut ioctl::CreateCq,
+        told: Notify,
+    ) -> Result<Arc<Cq>> {
         if !(1..=32768).contains(&arg.entries) {
             return Err(EINVAL);
         }
         let _control = self.control.lock();
         self.open()?;
         let entries = arg.entries.next_power_of_two().max(2);
-        let event_fd = EventFd::from_fd(arg.event_fd)?;
         let generation = self.card.generation();
         let epoch = self.card.epoch.load(Relaxed);
         let bytes = entries as usize * crate::abi::wqe::CQE_BYTES as usize;
@@ -48,7 +60,7 @@ impl Context {
                 cqn,
                 identity: self.new_identity(),
                 memory,
-                event_fd,
+                told,
                 users: Atomic::new(0),
             },
             GFP_KERNEL,

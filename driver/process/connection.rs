@@ -184,14 +184,19 @@ impl Context {
             reads: MAX_READS as u8,
             ..QpPeer::default()
         };
-        if !peer.in_range() {
-            return Err(EINVAL);
-        }
         let name = Name {
             number: arg.qpn,
             identity: arg.identity,
         };
-        self.call_for_qp(name, peer.encode()).map(|_| ())
+        self.meet(name, &peer)
+    }
+
+    /// Gives a queue pair that peer.
+    pub(crate) fn meet(&self, name: impl Into<Name>, peer: &QpPeer) -> Result {
+        if !peer.in_range() {
+            return Err(EINVAL);
+        }
+        self.call_for_qp(name.into(), peer.encode()).map(|_| ())
     }
 
     /// Answers a connection request: accepts with a queue pair, or rejects.

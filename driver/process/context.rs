@@ -5,6 +5,7 @@ use crate::{
     abi::{
         counters::*,
         message::{CqDestroy, QpDestroy, Reject, Unlisten},
+        status::REASON_LOCAL_CLOSE,
     },
     card::State,
     kernel::{
@@ -151,6 +152,7 @@ impl Context {
     /// The card has lost all its state (and does no DMA); the context loses its objects too.
     pub(super) fn device_lost(self: &Arc<Self>) {
         self.space.drop_requests();
+        self.tell_of_loss();
         self.drop_objects();
         self.space.drop_pages();
         {
@@ -160,6 +162,19 @@ impl Context {
             events.lost = true;
         }
         self.signal();
+    }
+
+    /// Tells those whose queue pairs have no events of the context's that the card has none of them any more.
+    fn tell_of_loss(&self) {
+        for n in 0.. {
+            let told = match self.objects.lock().qps.get(n) {
+                None => return,
+                Some(qp) => qp.told.clone(),
+            };
+            if let Some(told) = told {
+                told.ended(REASON_LOCAL_CLOSE);
+            }
+        }
     }
 
     /// Gives everything back. Bounded in time whatever the card does.

@@ -58,21 +58,27 @@ impl Context {
         event: ContextEvent,
         concerns: impl FnOnce(&Qp) -> bool,
     ) -> bool {
-        let told = {
+        let other = {
             let objects = self.objects.lock();
             let found = objects.qps.iter().find(|q| q.qpn == qpn);
-            found.filter(|qp| concerns(qp)).map(|qp| {
+            let Some(qp) = found.filter(|qp| concerns(qp)) else {
+                return false;
+            };
+            if qp.told.is_none() {
                 self.push_event(ContextEvent {
                     id: qpn,
                     identity: qp.identity,
                     ..event
                 });
-            })
+            }
+            qp.told.clone()
         };
-        if told.is_some() {
-            self.signal();
+        match other {
+            None => self.signal(),
+            Some(other) if event.kind != ioctl::CTX_ESTABLISHED => other.ended(event.value),
+            Some(_) => (),
         }
-        told.is_some()
+        true
     }
 
     /// Puts an event back that could not be handed over, as the oldest, unless it is over meanwhile.

@@ -38,6 +38,28 @@ impl From<u32> for Name {
     }
 }
 
+/// Who is told that a completion queue has completions.
+pub(crate) enum Notify {
+    /// Nobody.
+    Nobody,
+    /// Whoever waits for an eventfd.
+    Fd(EventFd),
+    /// Another interface of the driver.
+    Other(Arc<dyn Notified>),
+}
+
+/// Is told of completions, by a thread that may sleep.
+pub(crate) trait Notified: Send + Sync {
+    /// An armed notification has fired.
+    fn notify(&self);
+}
+
+/// Is told of the end of a queue pair's connection, by a thread that may sleep, in place of the context's events.
+pub(crate) trait Ended: Send + Sync {
+    /// It is over, or in error, for a `REASON_*`.
+    fn ended(&self, reason: u32);
+}
+
 /// A completion queue.
 pub(crate) struct Cq {
     /// Its number.
@@ -46,15 +68,35 @@ pub(crate) struct Cq {
     pub(super) identity: u64,
     /// Its memory.
     pub(crate) memory: SharedPages,
-    pub(super) event_fd: Option<EventFd>,
+    pub(super) told: Notify,
     pub(super) users: Atomic<u32>,
 }
 
 impl Cq {
     /// An armed notification has fired.
     pub(crate) fn notify(&self) {
-        if let Some(fd) = &self.event_fd {
-            fd.signal();
+        match &self.told {
+            Notify::Nobody => (),
+            Notify::Fd(fd) => fd.signal(),
+            Notify::Other(other) => other.notify(),
+        }
+    }
+}
+
+impl From<&Cq> for Name {
+    fn from(cq: &Cq) -> Self {
+        Self {
+            number: cq.cqn,
+            identity: cq.identity,
+        }
+    }
+}
+
+impl From<&Qp> for Name {
+    fn from(qp: &Qp) -> Self {
+        Self {
+            number: qp.qpn,
+            identity: qp.identity,
         }
     }
 }
@@ -68,6 +110,8 @@ pub(crate) struct Qp {
     /// Its memory.
     pub(crate) memory: SharedPages,
     pub(super) cqs: [Arc<Cq>; 2],
+    /// Who is told of its end, if it is not the process by events.
+    pub(super) told: Option<Arc<dyn Ended>>,
     /// The protection domain that it is in.
     pub(super) _domain: Option<DomainUse>,
 }

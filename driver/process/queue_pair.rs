@@ -12,7 +12,7 @@ use crate::{
     card::{Entry, PAGE},
     process::{
         object::offset_of,
-        owned::{DomainUse, Name, Qp},
+        owned::{DomainUse, Ended, Name, Qp},
         Context,
     },
 };
@@ -28,8 +28,17 @@ impl Context {
         found.cloned().ok_or(ENOENT)
     }
 
-    /// Makes a queue pair, and gives it for [`Self::end_qp`].
+    /// Makes a queue pair, of whose end the context's events tell, and gives it for [`Self::end_qp`].
     pub(crate) fn create_qp(&self, arg: &mut ioctl::CreateQp) -> Result<Arc<Qp>> {
+        self.create_qp_with(arg, None)
+    }
+
+    /// Likewise one of whose end `told` is told.
+    pub(crate) fn create_qp_with(
+        &self,
+        arg: &mut ioctl::CreateQp,
+        told: Option<Arc<dyn Ended>>,
+    ) -> Result<Arc<Qp>> {
         let depth = 1..=256;
         let trigger_ok = arg.trigger <= u32::from(TRIGGER_ADAPTIVE)
             && arg.trigger_index <= u32::from(u8::MAX)
@@ -90,6 +99,7 @@ impl Context {
                     identity: self.new_identity(),
                     memory,
                     cqs,
+                    told,
                     _domain: domain.map(DomainUse::of),
                 }
             },

@@ -29,7 +29,7 @@ use kernel::{
 };
 
 /// Protection domains that one context has at most.
-pub(super) const MAX_CONTEXT_DOMAINS: usize = MAX_DOMAINS as usize / 4;
+pub(crate) const MAX_CONTEXT_DOMAINS: usize = MAX_DOMAINS as usize / 4;
 
 /// What a region is bound to.
 struct Bound {

@@ -122,7 +122,7 @@ impl Registry {
     }
 
     /// Keys that one context has at most: a quarter of the card's, so that three quarters are left to others.
-    pub(super) fn max_keys(&self) -> usize {
+    pub(crate) fn max_keys(&self) -> usize {
         self.card.sizes.keys as usize / 4
     }
 
@@ -138,7 +138,7 @@ impl Registry {
     }
 
     /// Completion queues that processes can have: the last one may be the network device's.
-    pub(super) fn process_cqs(&self) -> u32 {
+    pub(crate) fn process_cqs(&self) -> u32 {
         match self.link {
             Some(_) => cqn_of(&self.card),
             None => self.card.sizes.cqs,

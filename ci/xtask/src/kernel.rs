@@ -52,7 +52,7 @@ impl Flavour {
 const METADATA: &str = "driver/dkms/rust-metadata.sh";
 
 /// Modules of the stock kernel that its guests need (what they need in turn is found), and a test of an installed driver.
-const GUEST_MODULES: [&str; 4] = ["9pnet_virtio", "9p", "overlay", "zram"];
+const GUEST_MODULES: [&str; 5] = ["9pnet_virtio", "9p", "overlay", "zram", "ib_uverbs"];
 
 /// A Debian host with a stock kernel.
 #[derive(Clone, Debug)]

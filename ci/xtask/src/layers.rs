@@ -42,6 +42,7 @@ const TREES: &[Tree] = &[
             &["card"],
             &["net", "pages"],
             &["process"],
+            &["rdma"],
             &["debugfs", "events", "params"],
             &["cards"],
             &["uapi"],

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What verbs ask of the card.
+
+use crate::{
+    abi::{
+        card::{ABI_VERSION, MAX_READS, PCI_DEVICE},
+        host::HOST_CLOCK_HZ,
+        ioctl,
+        message::QpPeer,
+        ring::MODE_MESSAGE,
+        rows::recv,
+        verbs::{VerbsContext, VerbsCq, VerbsQp, VERBS_ABI},
+        wqe::{MAX_INLINE, MAX_MESSAGE, MAX_SGE},
+    },
+    card::{State, PAGE},
+    kernel::{
+        net::device::Device,
+        rdma::{
+            device::{Access, Driver, Limits, Port, UserMap},
+            handler::{CqHandler, QpHandler},
+            qp::{Attributes, Capacity, QpState},
+            udata::Udata,
+        },
+    },
+    net::nic::Nic,
+    pages::page::VPN_END,
+    process::{
+        doorbells::DOORBELL_OFFSET,
+        object::Mapping,
+        owned::{Name, Notify},
+        region::MAX_CONTEXT_DOMAINS,
+        Context,
+    },
+    rdma::{
+        name::Naming,
+        objects::{own, Domain, Failure, MadeCq, MadeQp, Opened, Region, Told},
+    },
+};
+use kernel::{current, mm::virt::flags, pci::Vendor, prelude::*, sync::Arc};
+
+/// Elements of a queue.
+const MAX_DEPTH: u32 = 256;
+/// Entries of a completion queue.
+const MAX_ENTRIES: u32 = 32768;
+/// Ranges of a send: one place of its element is the peer's address (`Wqe::sge`).
+const SEND_RANGES: u32 = MAX_SGE as u32 - 1;
+
+/// What the core's device has of the driver.
+pub(super) struct Served {
+    pub(super) naming: Arc<Naming>,
+    pub(super) device: Arc<Device<Nic>>,
+}
+
+/// The IPv4 address of a GID (RFC 4291 2.5.5.2).
+fn ipv4_of(gid: [u8; 16]) -> Option<u32> {
+    let [front @ .., a, b, c, d] = gid;
+    let mapped = front == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    mapped.then_some(u32::from_be_bytes([a, b, c, d]))
+}
+
+/// Cycles of 4.096 µs times 2 to the power of `code` (IBTA 9.7.6.1.3); 0 is for ever.
+fn cycles(code: u8, hz: u32) -> u32 {
+    if code == 0 {
+        return u32::MAX;
+    }
+    let cycles = (4096u64 << (code & 31)).saturating_mul(hz.into()) / 1_000_000_000;
+    // 0 would be the default.
+    cycles.clamp(1, u32::MAX.into()) as u32
+}
+
+/// Whether all of `bytes` from `va` on is the process's, and may be accessed like that.
+fn check_memory(va: u64, bytes: u64, access: Access) -> Result {
+    let current = current!();
+    let mm = current.mm().ok_or(EPERM)?;
+    let writes = access.local_write || access.write || access.atomic;
+    let end = va.checked_add(bytes).ok_or(EINVAL)?;
+    let areas = mm.mmap_read_lock();
+    let mut at = va;
+    while at < end {
+        let area = areas.vma_lookup(at as usize).ok_or(EFAULT)?;
+        if writes && area.flags() & flags::WRITE == 0 {
+            return Err(EFAULT);
+        }
+        at = area.end() as u64;
+    }
+    Ok(())
+}
+
+/// Gives the queue pair its peer.
+fn meet(qp: &MadeQp, to: &Attributes) -> Result {
+    let card = &qp.context.card;
+    let source = ipv4_of(to.path.source).ok_or(EOPNOTSUPP)?;
+    let ipv4 = ipv4_of(to.path.destination).ok_or(EOPNOTSUPP)?;
+    if source != card.net.lock().ipv4 {
+        return Err(EADDRNOTAVAIL);
+    }
+    let peer = QpPeer {
+        qpn: qp.qp.qpn,
+        ipv4,
+        peer_qpn: to.peer_qpn,
+        psn: to.psn,
+        peer_psn: to.peer_psn,
+        mtu: to.mtu.min(card.net.lock().mtu),
+        rnr_timer: to.rnr_timer.into(),
+        rnr_retries: to.rnr_retries.into(),
+        timeout: cycles(to.timeout, card.regs.read(HOST_CLOCK_HZ)),
+        // 0 would be the default.
+        retries: to.retries.max(1),
+        reads: to.reads,
+        ..QpPeer::default()
+    };
+    qp.context.meet(&*qp.qp, &peer.with_mac(to.path.mac))
+}
+
+impl Driver for Served {
+    type Context = Opened;
+    type Domain = Domain;
+    type Cq = MadeCq;
+    type Qp = MadeQp;
+    type Region = Region;
+
+    const ABI_VERSION: u32 = VERBS_ABI;
+
+    fn limits(&self) -> Limits {
+        let registry = &self.naming.registry;
+        Limits {
+            firmware: registry.card.fw.lock().version.into(),
+            guid: crate::card::net::guid(self.device.address_now()),
+            pci: (u16::from(Vendor::XILINX.as_raw()).into(), PCI_DEVICE),
+            qps: registry.max_process_qps,
+            queue: Capacity {
+                sends: MAX_DEPTH,
+                receives: MAX_DEPTH,
+                send_ranges: SEND_RANGES,
+                receive_ranges: MAX_SGE as u32,
+                inline: MAX_INLINE as u32,
+            },
+            cqs: registry.max_process_cqs.min(registry.process_cqs()),
+            cq_entries: MAX_ENTRIES,
+            regions: registry.max_keys() as u32,
+            domains: MAX_CONTEXT_DOMAINS as u32,
+            reads: MAX_READS,
+        }
+    }
+
+    fn port(&self) -> Port {
+        let card = &self.naming.registry.card;
+        let net = *card.net.lock();
+        Port {
+            active: card.state() == State::Up && net.ipv4 != 0,
+            mtu: net.mtu,
+            message: MAX_MESSAGE,
+        }
+    }
+
+    fn add_gid(&self, gid: [u8; 16]) -> Result {
+        if let Some(ipv4) = ipv4_of(gid) {
+            self.naming.comes(ipv4, self.device.address_now());
+        }
+        Ok(())
+    }
+
+    fn remove_gid(&self, gid: [u8; 16]) {
+        if let Some(ipv4) = ipv4_of(gid) {
+            self.naming.goes(ipv4);
+        }
+    }
+
+    fn open(&self, udata: &mut Udata) -> Result<Opened> {
+        let current = current!();
+        let mm = current.mm().ok_or(EINVAL)?;
+        let opened = Opened(Context::new(&self.naming.registry, mm, None)?);
+        udata.answer(&VerbsContext {
+            abi: ABI_VERSION,
+            reserved: 0,
+            doorbell_offset: DOORBELL_OFFSET,
+        })?;
+        Ok(opened)
+    }
+
+    fn map(context: &Opened, map: &UserMap<'_>) -> Result {
+        let context = own(&context.0)?;
+        match context.mapping(map.offset())? {
+            Mapping::Doorbell => map.registers(context.doorbell()),
+            Mapping::Cq(cq) => cq.memory.map_to_user(map.area()),
+            Mapping::Qp(qp) => qp.memory.map_to_user(map.area()),
+        }
+    }
+
+    fn make_domain(&self, context: &Opened) -> Result<Domain> {
+        let context = own(&context.0)?;
+        let domain = context.create_domain(&mut ioctl::Handle::default())?;
+        Ok(Domain { context, domain })
+    }
+
+    fn end_domain(&self, domain: Domain) {
+        let _ = domain.context.end_domain(&domain.domain);
+    }
+
+    fn make_cq(
+        &self,
+        context: &Opened,
+        entries: u32,
+        handler: Arc<CqHandler>,
+        udata: &mut Udata,
+    ) -> Result<(MadeCq, u32)> {
+        let context = own(&context.0)?;
+        let mut arg = ioctl::CreateCq {
+            entries,
+            event_fd: -1,
+            ..Default::default()
+        };
+        let told = Notify::Other(Arc::new(Told(handler), GFP_KERNEL)?);
+        let cq = context.create_cq_with(&mut arg, told)?;
+        let answered = udata.answer(&VerbsCq {
+            offset: arg.offset,
+            bytes: arg.bytes,
+            cqn: arg.cqn,
+        });
+        let made = MadeCq { context, cq };
+        match answered {
+            Ok(()) => Ok((made, arg.entries)),
+            Err(e) => {
+                self.end_cq(made);
+                Err(e)
+            }
+        }
+    }
+
+    fn end_cq(&self, cq: MadeCq) {
+        let _ = cq.context.end_cq(&cq.cq);
+    }
+
+    fn make_qp(
+        &self,
+        domain: &Domain,
+        [send, receive]: [&MadeCq; 2],
+        capacity: &mut Capacity,
+        handler: Arc<QpHandler>,
+        udata: &mut Udata,
+    ) -> Result<(MadeQp, u32)> {
+        let most = self.limits().queue;
+        if capacity.sends > most.sends
+            || capacity.receives > most.receives
+            || capacity.send_ranges > most.send_ranges
+            || capacity.receive_ranges > most.receive_ranges
+            || capacity.inline > most.inline
+        {
+            return Err(EINVAL);
+        }
+        let context = own(&domain.context)?;
+        let [send, receive] = [send, receive].map(|cq| Name::from(&*cq.cq));
+        let mut arg = ioctl::CreateQp {
+            send_cqn: send.number,
+            send_cq: send.identity,
+            recv_cqn: receive.number,
+            recv_cq: receive.identity,
+            // A queue that nobody wants has one place.
+            sq_depth: capacity.sends.max(1),
+            rq_depth: capacity.receives.max(1),
+            mode: MODE_MESSAGE.into(),
+            domain: domain.domain.number,
+            reads: MAX_READS as u16,
+            peer_reads: MAX_READS as u16,
+            ..Default::default()
+        };
+        let failure = Failure::new(handler)?;
+        let qp = context.create_qp_with(&mut arg, Some(failure.clone()))?;
+        let answered = udata.answer(&VerbsQp {
+            offset: arg.offset,
+            bytes: arg.bytes,
+            sq_depth: arg.sq_depth,
+            rq_depth: arg.rq_depth,
+            rq_start: arg.rq_start,
+        });
+        let made = MadeQp {
+            context,
+            qp,
+            failure,
+        };
+        if let Err(e) = answered {
+            self.end_qp(made);
+            return Err(e);
+        }
+        *capacity = Capacity {
+            sends: arg.sq_depth,
+            receives: arg.rq_depth,
+            ..most
+        };
+        Ok((made, arg.qpn))
+    }
+
+    fn change_qp(qp: &MadeQp, from: QpState, to: QpState, attributes: &Attributes) -> Result {
+        use QpState::{Error, Init, ReadyToReceive, ReadyToSend, Reset};
+        match (from, to) {
+            (Reset, Reset | Init) | (Init, Init | ReadyToReceive) | (ReadyToSend, ReadyToSend) => {
+                Ok(())
+            }
+            // The card learns of the peer with the number of the first packet that goes. What comes before that is sent again.
+            (ReadyToReceive, ReadyToSend) => meet(qp, attributes),
+            (Error, Error) => Ok(()),
+            (ReadyToSend, Error) => {
+                qp.failure.want();
+                qp.context.disconnect(&*qp.qp)
+            }
+            (_, Error) => Ok(()),
+            _ => Err(EOPNOTSUPP),
+        }
+    }
+
+    fn has_failed(qp: &MadeQp) -> bool {
+        qp.failure.has_failed()
+    }
+
+    fn end_qp(&self, qp: MadeQp) {
+        let _ = qp.context.end_qp(&qp.qp);
+    }
+
+    fn make_region(
+        &self,
+        domain: &Domain,
+        va: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<(Region, u32)> {
+        let everything = va == 0 && bytes == u64::MAX;
+        let bytes = if everything { VPN_END * PAGE } else { bytes };
+        if !everything {
+            check_memory(va, bytes, access)?;
+        }
+        let right = |has: bool, right: u32| if has { right } else { 0 };
+        let rights = right(access.read, recv::RIGHT_READ)
+            | right(access.write, recv::RIGHT_WRITE)
+            | right(access.atomic, recv::RIGHT_ATOMIC);
+        // What peers may not use has a key that opens nothing.
+        let (va, bytes) = if rights == 0 || bytes == 0 {
+            (0, 0)
+        } else {
+            (va, bytes)
+        };
+        let context = own(&domain.context)?;
+        let mut arg = ioctl::Register {
+            va,
+            len: bytes,
+            domain: domain.domain.number,
+            rights: if bytes == 0 { 0 } else { rights },
+            ..Default::default()
+        };
+        let name = context.register(&mut arg)?;
+        Ok((Region { context, name }, arg.key))
+    }
+
+    fn end_region(&self, region: Region) {
+        let _ = region.context.deregister(region.name);
+    }
+}
