@@ -31,7 +31,7 @@ functions='helper_.*|(un)?register_netdev|alloc_etherdev_mqs|free_netdev|rtnl_(l
 functions="$functions|napi_(enable|disable|complete_done)|eth_validate_addr"
 functions="$functions|napi_consume_skb|dev_set_mac_address|skb_put"
 functions="$functions|_ib_alloc_device|ib_(dealloc|register|unregister)_device|ib_set_device_ops|ib_device_set_netdev"
-functions="$functions|ib_modify_qp_is_ok"
+functions="$functions|ib_modify_qp_is_ok|rdma_alloc_hw_stats_struct"
 types='net_device_ops|rtnl_link_stats64|netdev_tx|net_device_flags|ib_.*_flags|ib_qp_attr_mask|ib_odp_.*_bits|ib_qp_.*'
 types="$types|ib_port_.*|ib_mtu|ib_atomic_cap|rdma_(node_type|link_layer|ah_attr_type|driver_id)|ib_mig_state|uverbs_attr_bundle"
 
@@ -51,7 +51,7 @@ while [ "$n" -gt 0 ]; do
     --)
         compiler=y
         set -- "$@" --blocklist-file "(\\./)?($known)" --allowlist-function "$functions" \
-            --allowlist-type "$types" --allowlist-var 'RDMA_CORE_CAP_.*|RDMA_NODE_.*' --
+            --allowlist-type "$types" --allowlist-var 'RDMA_CORE_CAP_.*|RDMA_NODE_.*|RDMA_HW_STATS_.*' --
         ;;
     *) set -- "$@" "$argument" ;;
     esac

@@ -4,6 +4,10 @@
 use crate::{
     abi::{
         card::{ABI_VERSION, MAX_READS, PCI_DEVICE},
+        counters::{
+            DRV_COUNTER_TABLE, FW_COUNTER_TABLE, NUM_FW_COUNTERS, NUM_RTL_COUNTERS,
+            RTL_COUNTER_TABLE,
+        },
         host::HOST_CLOCK_HZ,
         ioctl,
         message::QpPeer,
@@ -140,6 +144,30 @@ impl Driver for Served {
             regions: registry.max_keys() as u32,
             domains: MAX_CONTEXT_DOMAINS as u32,
             reads: MAX_READS,
+        }
+    }
+
+    fn counter_names(&self, add: &mut dyn FnMut(&str, &str) -> Result) -> Result {
+        for (prefix, table) in [
+            ("card_", RTL_COUNTER_TABLE),
+            ("firmware_", FW_COUNTER_TABLE),
+            ("driver_", DRV_COUNTER_TABLE),
+        ] {
+            for (name, ..) in table {
+                // Each begins with a letter that says whose it is.
+                add(prefix, name.get(2..).unwrap_or(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn counters(&self, values: &mut [u64]) {
+        let card = &self.naming.registry.card;
+        let (rtl, rest) = values.split_at_mut(NUM_RTL_COUNTERS.min(values.len()));
+        let (fw, driver) = rest.split_at_mut(NUM_FW_COUNTERS.min(rest.len()));
+        card.regs.counters(rtl, fw);
+        for (n, value) in driver.iter_mut().enumerate() {
+            *value = card.counters.get(n as u32);
         }
     }
 

@@ -85,6 +85,8 @@ impl<T: Driver> Table<T> {
         destroy_qp: Some(destroy_qp::<T>),
         reg_user_mr: Some(reg_user_mr::<T>),
         dereg_mr: Some(dereg_mr::<T>),
+        alloc_hw_port_stats: Some(alloc_stats::<T>),
+        get_hw_stats: Some(get_stats::<T>),
         ..pin_init::zeroed()
     };
     pub(super) const REF: &'static bindings::ib_device_ops = &Self::OPS;
@@ -541,4 +543,28 @@ unsafe extern "C" fn dereg_mr<T: Driver>(
     };
     driver.end_region(KBox::into_inner(mr).region);
     0
+}
+
+/// # Safety
+///
+/// As of [`query_device`].
+unsafe extern "C" fn alloc_stats<T: Driver>(
+    ib: *mut bindings::ib_device,
+    _port: u32,
+) -> *mut bindings::rdma_hw_stats {
+    // SAFETY: By the requirements of this function.
+    unsafe { Device::<T>::names(ib) }.room()
+}
+
+/// # Safety
+///
+/// As of [`query_device`]; `stats` is of [`alloc_stats`].
+unsafe extern "C" fn get_stats<T: Driver>(
+    ib: *mut bindings::ib_device,
+    stats: *mut bindings::rdma_hw_stats,
+    _port: u32,
+    _index: c_int,
+) -> c_int {
+    // SAFETY: By the requirements of this function.
+    unsafe { Device::<T>::names(ib).fill(Device::<T>::driver(ib), stats) }
 }

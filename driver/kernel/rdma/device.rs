@@ -6,6 +6,7 @@ use crate::kernel::{
     rdma::{
         handler::{CqHandler, QpHandler},
         qp::{Attributes, Capacity, QpState},
+        stats::Names,
         udata::Udata,
     },
 };
@@ -42,6 +43,12 @@ pub(crate) trait Driver: Send + Sync + Sized + 'static {
 
     /// What the device has room for.
     fn limits(&self) -> Limits;
+
+    /// Names the counters, each by a prefix and a name.
+    fn counter_names(&self, add: &mut dyn FnMut(&str, &str) -> Result) -> Result;
+
+    /// The counters, in the order of their names.
+    fn counters(&self, values: &mut [u64]);
 
     /// Whether the port carries data, and how.
     fn port(&self) -> Port;
@@ -165,9 +172,20 @@ pub(super) const GIDS: c_int = 16;
 pub(super) struct Device<T> {
     pub(super) core: Opaque<bindings::ib_device>,
     pub(super) driver: T,
+    pub(super) names: Names,
 }
 
 impl<T: Driver> Device<T> {
+    /// The names of its counters.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Self::driver`].
+    pub(super) unsafe fn names<'a>(core: *mut bindings::ib_device) -> &'a Names {
+        // SAFETY: By the requirements of this function.
+        unsafe { &(*core.cast::<Self>()).names }
+    }
+
     /// # Safety
     ///
     /// `core` is a device of this driver, and not freed during `'a`.

@@ -12,4 +12,5 @@ pub(crate) mod handler;
 mod object;
 pub(crate) mod qp;
 pub(crate) mod registration;
+mod stats;
 pub(crate) mod udata;

@@ -6,6 +6,7 @@ use crate::kernel::{
     rdma::{
         callbacks::Table,
         device::{Device, Driver},
+        stats::Names,
     },
 };
 use core::ptr::NonNull;
@@ -46,6 +47,7 @@ impl<T: Driver> Registration<T> {
         module: &'static ThisModule,
         driver: T,
     ) -> Result<Self> {
+        let names = Names::of(&driver)?;
         // SAFETY: The core allocates a device of this size, zeroed.
         let ib = unsafe {
             bindings::_ib_alloc_device(size_of::<Device<T>>(), &raw mut bindings::init_net)
@@ -59,6 +61,7 @@ impl<T: Driver> Registration<T> {
         // bound while the device is registered, because the driver takes it away before.
         let registered = unsafe {
             (&raw mut (*ib.cast::<Device<T>>()).driver).write(driver);
+            (&raw mut (*ib.cast::<Device<T>>()).names).write(names);
             bindings::ib_set_device_ops(ib, Table::<T>::REF);
             (*ib).ops.owner = module.as_ptr().cast();
             (*ib).node_type = bindings::RDMA_NODE_IB_CA as u8;
@@ -88,6 +91,7 @@ impl<T: Driver> Registration<T> {
         // the driver.
         unsafe {
             core::ptr::drop_in_place(&raw mut (*ib.cast::<Device<T>>()).driver);
+            core::ptr::drop_in_place(&raw mut (*ib.cast::<Device<T>>()).names);
             bindings::ib_dealloc_device(ib);
         }
     }

@@ -191,7 +191,18 @@ fn qp_7_a_foreign_peer_is_what_the_process_says_if_that_can_be() {
     for arg in [first, last] {
         assert_eq!(c.set_peer(&arg), Ok(()));
         let SetPeer { qpn, ipv4, peer_qpn, psn, peer_psn, mtu, rnr_timer, rnr_retries, .. } = arg;
-        let command = message::QpPeer { qpn, ipv4, peer_qpn, psn, peer_psn, mtu, rnr_timer, rnr_retries, reads: MAX_READS as u8, ..Default::default() };
+        let command = message::QpPeer {
+            qpn,
+            ipv4,
+            peer_qpn,
+            psn,
+            peer_psn,
+            mtu,
+            rnr_timer,
+            rnr_retries,
+            reads: MAX_READS as u8,
+            ..Default::default()
+        };
         assert_eq!(rig.given(), [command.encode()]);
     }
     for bad in [

@@ -3,9 +3,10 @@
 
 use super::clients::*;
 use super::rig::*;
-use crate::abi::message::{self, CODE, CmClosed, CmEstablished, CmRequest, Entry, QpError};
+use crate::abi::message::{self, CODE, CmClosed, CmEstablished, CmRequest, Entry, QpError, QpPeer};
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
 use crate::process::Context;
+use crate::process::owned::{Ended, Notified, Notify};
 use kernel::{prelude::*, sync::Arc};
 
 /// The events that wait, in order.
@@ -471,5 +472,63 @@ fn inv_5_each_of_many_processes_that_listen_has_a_place() {
     }
     rig.given();
     assert_eq!(requests(&rig, &services), [1; 13]);
+    rig.end();
+}
+
+/// Another interface than `/dev/berthN`.
+#[derive(Default)]
+struct Other {
+    completions: std::sync::atomic::AtomicU32,
+    ends: std::sync::Mutex<Vec<u32>>,
+}
+
+impl Notified for Other {
+    fn notify(&self) {
+        self.completions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+impl Ended for Other {
+    fn ended(&self, reason: u32) {
+        self.ends.lock().expect("nobody panicked").push(reason);
+    }
+}
+
+#[test]
+fn ap_1_another_interface_is_told_of_its_queues_in_place_of_the_context() {
+    let mut rig = Rig::new(Setup::default());
+    let (_, c) = rig.client();
+    let other = Arc::new(Other::default());
+    let mut arg = cq(4);
+    let queue = c.create_cq_with(&mut arg, Notify::Other(other.clone())).expect("a completion queue");
+    let mut want = CreateQp { mode: MODE_MESSAGE.into(), ..qp(arg.cqn, arg.cqn) };
+    let pair = c.create_qp_with(&mut want, Some(other.clone())).expect("a queue pair");
+    rig.given();
+    let peer =
+        QpPeer { qpn: want.qpn, ipv4: 0x0a00_0102, peer_qpn: 3, mtu: 256, reads: 4, retries: 7, ..QpPeer::default() }
+            .with_mac([2, 0, 0, 0, 0, 9]);
+    assert_eq!(c.meet(&*pair, &peer), Ok(()));
+    assert_eq!((rig.given(), peer.mac()), (vec![peer.encode()], Some([2, 0, 0, 0, 0, 9])));
+    assert_eq!(c.meet(&*pair, &peer.with_mac([1, 0, 0, 0, 0, 9])), Err(EINVAL), "a multicast address");
+    assert_eq!(c.meet(qpn(1), &peer), Err(ENOENT));
+    rig.given();
+    let said = || {
+        let ends = core::mem::take(&mut *other.ends.lock().expect("nobody panicked"));
+        (other.completions.swap(0, std::sync::atomic::Ordering::Relaxed), ends)
+    };
+    rig.event(CmEstablished { qpn: want.qpn, ipv4: 1, peer_qpn: 3, ..Default::default() }.encode());
+    rig.event(message::CqNotify { cqn: arg.cqn }.encode());
+    assert_eq!(said(), (1, vec![]));
+    rig.event(CmClosed { qpn: want.qpn, reason: REASON_PEER_CLOSE, ..Default::default() }.encode());
+    rig.event(QpError { qpn: want.qpn, reason: REASON_ACCESS, ..Default::default() }.encode());
+    rig.event(message::CqOverrun { cqn: arg.cqn, qpn: want.qpn }.encode());
+    assert_eq!(said(), (1, vec![REASON_PEER_CLOSE, REASON_ACCESS, REASON_CQ_FULL]));
+    assert_eq!(events(&c).len(), 0);
+    // All is lost.
+    rig.card.reset("asked for").expect("a card");
+    assert_eq!(said(), (0, vec![REASON_LOCAL_CLOSE]));
+    assert_eq!(events(&c).iter().map(|e| e.kind).collect::<Vec<_>>(), [CTX_DEVICE_LOST]);
+    assert_eq!((c.end_qp(&pair), c.end_cq(&queue)), (Err(ENOENT), Err(ENOENT)));
+    drop((pair, queue));
     rig.end();
 }
