@@ -339,6 +339,8 @@ package berth_card_pkg;
 
     // A frame for a raw queue.
     typedef struct packed {
+        logic        core;       // it goes to the core afterwards
+        logic [2:0]  flags;
         logic [1:0]  number;
         logic [17:0] place;
         logic [12:0] len;

@@ -150,11 +150,16 @@ fn udp4(to: u64, port: u16) -> Vec<u8> {
 }
 
 #[test]
-fn qp_6_what_is_the_cards_own_goes_to_no_queue() {
+fn qp_6_roce_to_the_card_goes_to_no_queue_and_arp_for_it_to_both() {
     let rules = Rules::<2, 0> { own: (OWN, IP), queues: [Some(RAW_DEFAULT | RAW_PROMISCUOUS), None], filters: [] };
     let arp = |target: u32| frame(BROADCAST, 0x0806, &[(38, &target.to_be_bytes())]);
-    assert_eq!(rules.choose(&arp(IP), false), Whose::Core);
+    assert_eq!(rules.choose(&arp(IP), false), Whose::Both(0));
     assert_eq!(rules.choose(&arp(IP + 1), false), Whose::Queue(0));
+    assert_eq!(rules.choose(&arp(IP)[..41], false), Whose::Queue(0), "it ends before the address");
+    let other = frame(OTHER, 0x0806, &[(38, &IP.to_be_bytes())]);
+    assert_eq!(rules.choose(&other, false), Whose::Queue(0), "to another card");
+    let closed = Rules { queues: [None; 2], ..rules };
+    assert_eq!(closed.choose(&arp(IP), false), Whose::Core);
     assert_eq!(rules.choose(&udp4(OWN, 4791), true), Whose::Core);
     assert_eq!(rules.choose(&udp4(OTHER, 4791), true), Whose::Queue(0), "of another card");
     // Before the card has a name there is nothing of its own.

@@ -52,7 +52,8 @@ module berth_raw #(
     input  logic                         ws_ready,
     output berth_card_pkg::frame_out_t   ws,
     input  logic                         wl_valid,
-    // Frames that the fast path does not keep, with their first bytes; those for the core; slots that are given back.
+    // Frames that the fast path does not keep, with their first bytes; those for the core, some of which a queue had first;
+    // slots that are given back.
     output logic                         wide,         // frames to other addresses may be wanted
     input  logic                         cf_valid,
     input  berth_card_pkg::frame_t       cf,
@@ -134,25 +135,31 @@ module berth_raw #(
   );
 
   // ---- In -----------------------------------------------------------------------------------------------------------------
-  logic f_busy, to_queue, to_none, taken, rx_free_valid, rx_free_ready;
+  logic f_busy, to_core, to_queue, to_none, both, taken, rx_free_valid, rx_free_core, rx_free_ready;
   logic [QW-1:0] to_q;
-  logic [17:0] rx_free_place;
+  berth_card_pkg::frame_t in, rx_free;
   berth_raw_filter filter (
       .clk, .rst, .own_mac, .own_ip, .setup_valid(setup_q), .setup(setup_words_q), .on(r_on), .wide, .cf_valid, .cf, .cf_hdr,
-      .busy(f_busy), .to_core(core_valid), .to_queue, .to_none, .number(to_q), .frame(core)
+      .busy(f_busy), .to_core, .to_queue, .to_none, .number(to_q), .both, .frame(in)
   );
   berth_raw_rx #(.SLOTS(SLOTS)) rx (
-      .clk, .rst, .cqns(recv_cqns_q), .busy(r_busy), .frame_valid(to_queue), .frame_q(to_q), .frame(core), .frame_taken(taken), .core_n,
-      .free_valid(rx_free_valid), .free_ready(rx_free_ready), .free_place(rx_free_place), .there(r_there), .posted(r_posted),
+      .clk, .rst, .cqns(recv_cqns_q), .busy(r_busy), .frame_valid(to_queue), .frame_q(to_q), .frame(in), .frame_both(both),
+      .frame_taken(taken), .core_n, .free_valid(rx_free_valid), .free_core(rx_free_core), .free_ready(rx_free_ready),
+      .free(rx_free), .there(r_there), .posted(r_posted),
       .take(r_take), .take_q(r_take_q), .el(r_el), .pop(r_pop), .pop_q(r_pop_q), .store_valid, .store_ready, .store,
       .stored_valid, .stored, .done_valid(d_valid[1]), .done_ready(d_ready[1]), .done(r_done), .ev_received,
       .ev_no_receive(ev_none), .ev_too_long(ev_long), .ev_bad(ev_received_bad)
   );
-  // A frame that nobody takes gives its slot back at once, before others do.
-  wire refused = to_none || (to_queue && !taken);
-  assign free_valid    = refused || rx_free_valid;
-  assign free_place    = refused ? core.place : rx_free_place;
-  assign rx_free_ready = !refused;
+  // A frame that no queue takes goes to the core at once, or gives its slot back, before others do.
+  wire refused = to_queue && !taken;
+  wire passes  = to_core || to_none || refused;
+  wire for_core = passes ? to_core || (refused && both) : rx_free_core;
+  wire leaves  = passes || rx_free_valid;
+  assign core          = passes ? in : rx_free;
+  assign core_valid    = leaves && for_core;
+  assign free_valid    = leaves && !for_core;
+  assign free_place    = core.place;
+  assign rx_free_ready = !passes;
 
   // ---- Completions of both, in turn ----------------------------------------------------------------------------------------
   logic d_who_q, d_held_q;
@@ -177,12 +184,12 @@ module berth_raw #(
     ev            = '0;
     ev.sent       = ev_sent;
     ev.received   = ev_received;
-    ev.no_receive = ev_none || (to_queue && !taken);
+    ev.no_receive = ev_none || refused;
     ev.too_long   = ev_long;
     ev.not_ours   = to_none;
     ev.bad        = 3'(ev_sent_bad) + 3'(ev_received_bad) + 3'(r_bad[0]) + 3'(r_bad[1]);
   end
   // Both may drop in one clock only what one counter has: the other waits for the slot's way back.
-  always_ff @(posedge clk) if (!rst) assert (!(ev_none && to_queue && !taken));
+  always_ff @(posedge clk) if (!rst) assert (!(ev_none && refused));
   wire unused = &{1'b0, t_posted, attr, cqs};
 endmodule

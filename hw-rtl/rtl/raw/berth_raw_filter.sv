@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Raw queues, in: whose each frame is that the fast path does not keep. The card's own (RoCE to its address, ARP for its
-// IPv4 address) are the core's; of the others the first filter that matches decides, then the default queue; what nobody
-// wants is the core's if it is to this card, else dropped. A queue wants frames to this card's address and to all, and what
-// its flags and the addresses of its filters say.
+// Raw queues, in: whose each frame is that the fast path does not keep. RoCE to this card's address is the core's; of the
+// others the first filter that matches decides, then the default queue; what nobody wants is the core's if it is to this
+// card, else dropped. ARP for this card's IPv4 address is the core's besides. A queue wants frames to this card's address and
+// to all, and what its flags and the addresses of its filters say.
 //
 // Three stages, a frame per clock, and no frame waits: fields, comparisons, choice.
 module berth_raw_filter #(
@@ -31,6 +31,7 @@ module berth_raw_filter #(
     output logic                       to_queue,
     output logic                       to_none,
     output logic [QW-1:0]              number,      // with `to_queue`
+    output logic                       both,        // with `to_queue`: to the core afterwards
     output berth_card_pkg::frame_t     frame
 );
   localparam logic [15:0] TYPE_IPV4 = 16'h0800, TYPE_ARP = 16'h0806, TYPE_IPV6 = 16'h86dd;
@@ -142,13 +143,14 @@ module berth_raw_filter #(
           && (!fields_q[f][PORT] || (ported_q && port_q[f] == l4_q))
           && (!fields_q[f][MAC] || mac_q[f] == dst_q);
   end
-  logic v2_q, own_q, ours_q;
+  logic v2_q, own_q, both_q, ours_q;
   logic [FILTERS-1:0] hits_q;
   logic [QUEUES-1:0] takes_q;
   always_ff @(posedge clk) begin
     v2_q    <= v1_q && !rst;
     f2_q    <= f1_q;
-    own_q   <= named && ((roce_q && to_me) || (arp_q && ours));
+    own_q   <= named && roce_q && to_me;
+    both_q  <= named && arp_q && ours;
     ours_q  <= ours;
     hits_q  <= hits;
     takes_q <= wants & default_q;
@@ -173,6 +175,7 @@ module berth_raw_filter #(
     to_queue <= v2_q && found && !rst;
     to_none  <= v2_q && !found && !ours_q && !rst;
     number   <= chosen;
+    both     <= both_q;
     frame    <= f2_q;
   end
   assign busy = v1_q || v2_q || to_core || to_queue || to_none;

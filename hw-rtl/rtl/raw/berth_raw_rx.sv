@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Raw queues, in: places each frame in the oldest receive of its queue, completes the receive, and gives the frame's slot
-// back. A frame that finds no receive, or is longer than it, is dropped. Frames wait only for receives that are posted and
-// not fetched yet, and for writes.
+// back, or to the core if that is to have the frame, too. A frame that finds no receive, or is longer than it, is dropped.
+// Frames wait only for receives that are posted and not fetched yet, and for writes.
 module berth_raw_rx #(
     parameter int unsigned QUEUES = berth_regs_pkg::RAW_QUEUES,
     parameter int unsigned SLOTS  = 12,                           // receive slots that may be held, up to 15 ...
@@ -16,12 +16,14 @@ module berth_raw_rx #(
     input  logic                         frame_valid,
     input  logic [QW-1:0]                frame_q,
     input  berth_card_pkg::frame_t       frame,
+    input  logic                         frame_both,  // to the core afterwards
     output logic                         frame_taken,
     input  logic [4:0]                   core_n,      // slots of the core
-    // Slots that are given back.
+    // Slots that are given back, or to the core.
     output logic                         free_valid,
+    output logic                         free_core,
     input  logic                         free_ready,
-    output logic [17:0]                  free_place,
+    output berth_card_pkg::frame_t       free,
     // Receive rings (see berth_raw_ring).
     input  logic [QUEUES-1:0]            there,
     input  logic [QUEUES-1:0]            posted,
@@ -52,9 +54,11 @@ module berth_raw_rx #(
   logic [4:0] held_q;               // slots
   always_comb begin
     in       = '0;
-    in.number= 2'(frame_q);
-    in.place = frame.place;
-    in.len   = frame.len;
+    in.core   = frame_both;
+    in.flags  = frame.flags;
+    in.number = 2'(frame_q);
+    in.place  = frame.place;
+    in.len    = frame.len;
   end
   assign frame_taken = frame_valid && held_q < 5'(SLOTS) && 6'(held_q) + 6'(core_n) < 6'(ALL);
   berth_lutfifo #(.WIDTH($bits(in)), .DEPTH(16)) frames (
@@ -82,11 +86,12 @@ module berth_raw_rx #(
   assign take_q = q;
 
   // ---- What is on its way: a frame, or a malformed receive that only completes -----------------------------------------
-  localparam int unsigned INFO = 1 + 1 + QW + 64 + 16 + 13 + 18;
-  logic fly_room, fly_put, fly_valid, fly_pop, f_bare, f_failed;
+  localparam int unsigned INFO = 1 + 1 + QW + 64 + 16 + 1 + 3 + 13 + 18;
+  logic fly_room, fly_put, fly_valid, fly_pop, f_bare, f_failed, f_core;
   logic [QW-1:0] f_q;
   logic [63:0] f_id;
   logic [15:0] f_count;
+  logic [2:0]  f_flags, flags_q;
   logic [12:0] f_len, len_q;
   logic [17:0] f_place, place_q;
   wire bare = state_q == DECIDE && !good_q;
@@ -99,9 +104,11 @@ module berth_raw_rx #(
   berth_lutfifo #(.WIDTH(INFO), .DEPTH(16)) flies (
       .clk, .rst, .wr_valid(fly_put), .wr_ready(fly_room),
       .wr_data({state_q == DECIDE, e_failed_q, q_q, e_failed_q ? 64'd0 : e_q.wr_id, e_count_q,
-                state_q == DECIDE ? 13'd0 : whole_q, slot_q}),
-      .rd_valid(fly_valid), .rd_ready(fly_pop), .rd_data({f_bare, f_failed, f_q, f_id, f_count, f_len, f_place})
+                core_q, flags_q, state_q == DECIDE ? 13'd0 : whole_q, slot_q}),
+      .rd_valid(fly_valid), .rd_ready(fly_pop),
+      .rd_data({f_bare, f_failed, f_q, f_id, f_count, f_core, f_flags, f_len, f_place})
   );
+  logic core_q;
   logic [QW-1:0] q_q;
   logic [12:0] whole_q;
   logic [17:0] slot_q;
@@ -141,7 +148,12 @@ module berth_raw_rx #(
   end
   wire frees = ready && !freed_q && !f_bare;
   assign free_valid = drop || frees;
-  assign free_place = drop ? head.place : f_place;
+  assign free_core  = drop ? head.core : f_core;
+  always_comb begin
+    free.place = drop ? head.place : f_place;
+    free.len   = drop ? head.len : f_len;
+    free.flags = drop ? head.flags : f_flags;
+  end
   wire dropped = drop && free_ready;
   wire free_go = frees && !drop && free_ready;
   wire tells   = done_valid && done_ready;
@@ -162,6 +174,8 @@ module berth_raw_rx #(
         q_q     <= q;
         place_q <= head.place;
         slot_q  <= head.place;
+        core_q  <= head.core;
+        flags_q <= head.flags;
         len_q   <= head.len;
         whole_q <= head.len;
         if (take) state_q <= READ;
@@ -219,5 +233,5 @@ module berth_raw_rx #(
       assert (!end_last || ended_room);
       assert (!store_valid || e_q.first.len != 32'd0);
     end
-  wire unused = &{1'b0, frame.flags, stored, head, e_q};
+  wire unused = &{1'b0, stored, head, e_q};
 endmodule

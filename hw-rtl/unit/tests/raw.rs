@@ -4,7 +4,7 @@
 #![cfg(feature = "fastpath")]
 
 use berth_abi::card::{RAW_FILTERS, RAW_QUEUES, RAW_SEND_BYTES, SLOT_BYTES};
-use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
+use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_LOOPBACK, RX_FLAG_ROCE};
 use berth_abi::raw::{
     RAW_FRAME_BYTES, RAW_GO_CREATE, RAW_GO_END, RAW_GO_FILTER, RAW_GO_MODE, RAW_LEAST_BYTES, RAW_QPN,
     RAW_RECEIVE_BYTES, RAW_WQE_BYTES, RawAttr, RawCqs, RawFilterAttr, RawFilterPorts, RawWqe,
@@ -79,6 +79,7 @@ struct Queue {
 #[derive(Clone, Debug)]
 struct Frame {
     bytes: Vec<u8>,
+    flags: u64,
     whose: Whose,
 }
 
@@ -119,6 +120,8 @@ struct Bench {
     rings: HashMap<u64, [u64; 8]>,
     transmit: Vec<u8>,
     slots: HashMap<u64, Frame>,
+    /// Slots of the core.
+    core: Vec<u64>,
     written: HashMap<u64, u8>,
     queues: Vec<Queue>,
     rules: Rules<QUEUES, FILTERS>,
@@ -163,6 +166,7 @@ impl Bench {
             rings: HashMap::new(),
             transmit: vec![0xee; RAW_SEND_BYTES as usize],
             slots: HashMap::new(),
+            core: Vec::new(),
             written: HashMap::new(),
             queues: (0..QUEUES).map(|_| Queue::default()).collect(),
             rules,
@@ -386,8 +390,9 @@ impl Bench {
 
     /// Shows a frame, if there is a slot.
     fn arrive(&mut self) {
-        let free = (0..SLOTS).map(|s| FIRST_SLOT + s * u64::from(SLOT_BYTES)).find(|at| !self.slots.contains_key(at));
-        let Some(place) = free else { return };
+        let all = (0..SLOTS).map(|s| FIRST_SLOT + s * u64::from(SLOT_BYTES));
+        let is_free = |at: &u64| !self.slots.contains_key(at) && !self.core.contains(at);
+        let Some(place) = all.into_iter().find(is_free) else { return };
         if self.clock < self.changed[0] + 4 {
             return;
         }
@@ -397,13 +402,15 @@ impl Bench {
         self.m.set("cf_valid", 1_u8);
         self.m.set("cf.place", place);
         self.m.set("cf.len", bytes.len() as u64);
-        self.m.set("cf.flags", u64::from(if roce { RX_FLAG_ROCE | RX_FLAG_ICRC_OK } else { 0 }));
+        let loopback = if self.rng.chance(0.5) { RX_FLAG_LOOPBACK } else { 0 };
+        let flags = u64::from(loopback | if roce { RX_FLAG_ROCE | RX_FLAG_ICRC_OK } else { 0 });
+        self.m.set("cf.flags", flags);
         self.m.set_wide("cf_hdr", &eight(&header));
         let whose = self.rules.choose(&bytes, roce);
-        if let Whose::Queue(q) = whose {
+        if let Whose::Queue(q) | Whose::Both(q) = whose {
             self.queues[q].frames.push_back(Waiting { place: Some(place), bytes: bytes.clone() });
         }
-        self.slots.insert(place, Frame { bytes, whose });
+        self.slots.insert(place, Frame { bytes, flags, whose });
         self.changed[1] = self.clock;
     }
 
@@ -416,6 +423,11 @@ impl Bench {
         for valid in ["qc_valid", "loaded_valid", "stored_valid", "wl_valid"] {
             self.m.set(valid, 0_u8);
         }
+        if !self.core.is_empty() && self.rng.chance(self.mood.ends / 20.0) {
+            let i = self.rng.below(self.core.len() as u64) as usize;
+            self.core.swap_remove(i);
+        }
+        self.m.set("core_n", self.core.len() as u64);
         // A beat of a ring's read: reads go side by side.
         if !self.fetches.is_empty() && self.rng.chance(self.mood.ends) {
             let i = self.rng.below(self.fetches.len() as u64) as usize;
@@ -551,25 +563,40 @@ impl Bench {
         let m = &mut self.m;
         if m.is("core_valid") {
             let place = m.get("core.place");
-            let frame = self.slots.remove(&place).expect("a frame");
-            assert_eq!(frame.whose, Whose::Core, "{:x?}", &frame.bytes[..14]);
-            assert_eq!(m.get("core.len"), frame.bytes.len() as u64);
+            let Frame { bytes, flags, whose } = self.slots.remove(&place).expect("a frame");
+            assert!(matches!(whose, Whose::Core | Whose::Both(_)), "{whose:?}: {:x?}", &bytes[..14]);
+            assert_eq!((m.get("core.len"), m.get("core.flags")), (bytes.len() as u64, flags));
+            // It has so many at most.
+            if self.core.len() < SLOTS as usize / 2 {
+                self.core.push(place);
+            }
+            self.leaves(place, whose);
         }
+        let m = &mut self.m;
         if m.is("free_valid") {
+            assert!(!m.is("core_valid"), "one way at a time");
             let place = m.get("free_place");
             let frame = self.slots.remove(&place).expect("a frame");
-            match frame.whose {
-                Whose::Core => panic!("{:x?} is the core's", frame.bytes),
-                Whose::None => self.expected[5] += 1,
-                Whose::Queue(q) => {
-                    let frames = &mut self.queues[q].frames;
-                    let at = frames.iter().position(|waiting| waiting.place == Some(place));
-                    if m.is("ev.no_receive") || m.is("ev.too_long") {
-                        self.expected[3] += 1;
-                        at.map(|at| frames.remove(at));
-                    } else if let Some(at) = at {
-                        frames[at].place = None;
-                    }
+            assert!(matches!(frame.whose, Whose::None | Whose::Queue(_)), "{:x?} is the core's", frame.bytes);
+            self.leaves(place, frame.whose);
+        }
+    }
+
+    /// A frame leaves its slot.
+    fn leaves(&mut self, place: u64, whose: Whose) {
+        let slot = place..place + u64::from(SLOT_BYTES);
+        assert!(!self.stores.iter().any(|store| slot.contains(&store.place)), "it is written yet");
+        match whose {
+            Whose::Core => (),
+            Whose::None => self.expected[5] += 1,
+            Whose::Queue(q) | Whose::Both(q) => {
+                let frames = &mut self.queues[q].frames;
+                let at = frames.iter().position(|waiting| waiting.place == Some(place));
+                if self.m.is("ev.no_receive") || self.m.is("ev.too_long") {
+                    self.expected[3] += 1;
+                    at.map(|at| frames.remove(at));
+                } else if let Some(at) = at {
+                    frames[at].place = None;
                 }
             }
         }

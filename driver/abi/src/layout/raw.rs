@@ -17,12 +17,13 @@
 //! A frame that is sent is 14 to [`RAW_FRAME_BYTES`] long. The card adds zeros up to 60 bytes, and no more. To its own address
 //! it comes back.
 //!
-//! Frames that are the card's own go to none of the queues: RoCE (UDP to port 4791) to its MAC address, and ARP for its IPv4
-//! address. Of the others each goes to the queue of the first filter that matches, else to the queue with [`RAW_DEFAULT`]
-//! (the lowest one), else to firmware as without raw queues. But a queue gets only frames to the card's own address, to
-//! all, to the address that the filter names, and what its flags say; filters of a queue that does not want a frame do not
-//! match it. A frame of more bytes than the next receive holds is dropped and counted (`C_RAW_TOO_LONG`), and the receive stays;
-//! one that finds no receive is dropped and counted too (`C_RAW_NO_RECEIVE`).
+//! RoCE (UDP to port 4791) to the card's MAC address goes to none of the queues. Each other frame goes to the queue of the
+//! first filter that matches, else to the queue with [`RAW_DEFAULT`] (the lowest one), else to firmware as without raw
+//! queues; ARP for the card's IPv4 address goes to firmware as well, so that the kernel may have the same address. But a
+//! queue gets only frames to the card's own address, to all, to the address that the filter names, and what its flags say;
+//! filters of a queue that does not want a frame do not match it. A frame of more bytes than the next receive holds is
+//! dropped and counted (`C_RAW_TOO_LONG`), and the receive stays; one that finds no receive is dropped and counted too
+//! (`C_RAW_NO_RECEIVE`).
 
 use super::Record;
 

@@ -53,6 +53,9 @@ pub enum Whose {
     Core,
     /// A queue's.
     Queue(usize),
+    /// A queue's first, and then the card's own too, also if the queue drops it: ARP for the card's IPv4 address, which the
+    /// kernel may have as well.
+    Both(usize),
     /// It is dropped.
     None,
 }
@@ -104,10 +107,12 @@ impl<const QUEUES: usize, const FILTERS: usize> Rules<QUEUES, FILTERS> {
         let to = u64::from(be16(frame, 0)) << 32 | u64::from(be32(frame, 2));
         let ethertype = be16(frame, 12);
         let ours = self.is_ours(to);
-        let arp = ethertype == TYPE_ARP && frame.len() >= 42 && be32(frame, 38) == self.own.1;
-        if self.own.0 != 0 && ((roce && to == self.own.0) || (arp && ours)) {
+        let is_named = self.own.0 != 0;
+        if is_named && roce && to == self.own.0 {
             return Whose::Core;
         }
+        let arp = ethertype == TYPE_ARP && frame.len() >= 42 && be32(frame, 38) == self.own.1;
+        let whose = if is_named && arp && ours { Whose::Both } else { Whose::Queue };
         let (protocol, port) = upper(frame, ethertype);
         let hits = |filter: &&Filter| {
             let &&Filter { fields, queue, .. } = filter;
@@ -120,14 +125,14 @@ impl<const QUEUES: usize, const FILTERS: usize> Rules<QUEUES, FILTERS> {
                 && (fields & RAW_MATCH_PORT == 0 || port == Some(filter.port))
         };
         if let Some(filter) = self.filters.iter().find(hits) {
-            return Whose::Queue(filter.queue);
+            return whose(filter.queue);
         }
         let default = |queue: &usize| {
             let flags = self.queues.get(*queue).copied().flatten().unwrap_or(0);
             flags & RAW_DEFAULT != 0 && self.wants(*queue, to)
         };
         match (0..QUEUES).find(default) {
-            Some(queue) => Whose::Queue(queue),
+            Some(queue) => whose(queue),
             None if ours => Whose::Core,
             None => Whose::None,
         }
