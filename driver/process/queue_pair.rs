@@ -39,7 +39,7 @@ impl Context {
         arg: &mut ioctl::CreateQp,
         told: Option<Arc<dyn Ended>>,
     ) -> Result<Arc<Qp>> {
-        let depth = 1..=256;
+        let depth = 1..=MAX_DEPTH;
         let trigger_ok = arg.trigger <= u32::from(TRIGGER_ADAPTIVE)
             && arg.trigger_index <= u32::from(u8::MAX)
             && (arg.trigger_index == 0 || arg.trigger >= u32::from(TRIGGER_BETWEEN));

@@ -40,6 +40,7 @@ package berth_regs_pkg;
     localparam logic [31:0] FAST_ELEMENTS            = 32'h00000080; // Elements of a send queue that the fast path has fetched and not completed, a power of two
     localparam logic [31:0] FAST_CONTEXTS            = 32'h00000100; // Memory ranges of these elements, a power of two
     localparam logic [31:0] MIN_SQ_DEPTH             = 32'h00000004; // Smallest send queue, in elements: the fast path reads so many at a time
+    localparam logic [31:0] MAX_DEPTH                = 32'h00001000; // Largest send or receive queue, in elements, a power of two
     localparam logic [31:0] FAST_BIG_FRAMES          = 32'h00000010; // Frames with more than 1 KiB of payload that the fast path has in its transmit RAM
     localparam logic [31:0] FAST_SMALL_FRAMES        = 32'h00000040; // Frames with less that it has there
     localparam logic [31:0] CLOCK_HZ                 = 32'h0ee6b280; // Clock of the engines in Hz: card cycles per second

@@ -8,7 +8,7 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use berth_abi::card::ABI_VERSION;
+use berth_abi::card::{ABI_VERSION, MAX_DEPTH};
 use berth_abi::ring::{CRASH_EVENT_WORDS, MODE_MESSAGE, MODE_STREAM};
 use berth_abi::wqe::{OP_RECV, OP_SEND, SEND_IMMEDIATE, SEND_INLINE, Sge, Wqe};
 use berth_abi::{counters as c, host, ioctl};
@@ -459,7 +459,7 @@ impl<'w, 'e> Thread<'w, 'e> {
                 F::Qpn => self.number(|k| &k.qps, place).into(),
                 F::QpnOrZero => self.pick(&[0, 0, 0, 17]),
                 F::Mode => self.pick(&[0, 0, 0, 1]),
-                F::Depth => self.pick(&[0, 1, 2, 3, 8, 16, 255, 256, 257]),
+                F::Depth => self.pick(&[0, 1, 2, 3, 8, 16, 257, MAX_DEPTH, MAX_DEPTH + 1]),
                 F::Entries => self.pick(&[0, 1, 2, 7, 64, 512, 32768, 32769]),
                 F::Trigger => self.pick(&[0, 0, 1, 2, 3]),
                 F::Index => self.pick(&[0, 0, 0, 1, 63, 255, 256]),

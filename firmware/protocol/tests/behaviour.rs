@@ -476,16 +476,22 @@ fn without(f: &mut [u8], record: u8, bit: u8) {
     }
 }
 
-/// What RTL cannot read: a send queue of fewer than four elements, or one that does not begin a page.
+/// What RTL cannot read: a send queue of fewer than four elements, or one that does not begin a page, or a queue that is too deep.
 #[test]
-fn a_send_queue_that_rtl_cannot_read_is_refused() {
+fn a_queue_that_rtl_cannot_read_is_refused() {
     let mut w = World::new(1, 43);
-    for (log2, at, status) in
-        [(2, 0, CMD_OK), (1, 0, CMD_INVALID), (9, 0, CMD_INVALID), (6, 128, CMD_INVALID), (8, 0, CMD_OK)]
-    {
+    for (log2_sq, log2_rq, at, status) in [
+        (2, 0, 0, CMD_OK),
+        (1, 0, 0, CMD_INVALID),
+        (13, 0, 0, CMD_INVALID),
+        (2, 13, 0, CMD_INVALID),
+        (6, 6, 128, CMD_INVALID),
+        (12, 12, 0, CMD_OK),
+    ] {
         let (sq_base, rq_base) = (0x10_0000 + at, 0x20_0080);
-        let qp = QpCreate { qpn: 16, asid: ASID, log2_sq: log2, recv_cqn: 1, sq_base, rq_base, ..QpCreate::default() };
-        assert_eq!(w.command(0, qp.encode()).status, status, "{log2} {at}");
+        let depths = QpCreate { log2_sq, log2_rq, ..QpCreate::default() };
+        let qp = QpCreate { qpn: 16, asid: ASID, recv_cqn: 1, sq_base, rq_base, ..depths };
+        assert_eq!(w.command(0, qp.encode()).status, status, "{log2_sq} {log2_rq} {at}");
         if status == CMD_OK {
             w.command(0, QpDestroy { qpn: 16 }.encode());
         }

@@ -55,9 +55,9 @@ impl Mode {
 pub struct QpConfig {
     /// How sends fill receives.
     pub mode: Mode,
-    /// Elements of the send queue (1 to 256, rounded up to a power of two).
+    /// Elements of the send queue (1 to 4096, rounded up to a power of two).
     pub send_depth: u32,
-    /// Elements of the receive queue (1 to 256, rounded up to a power of two).
+    /// Elements of the receive queue (1 to 4096, rounded up to a power of two).
     pub recv_depth: u32,
     /// When the next credit list is sent.
     pub trigger: Trigger,

@@ -15,7 +15,7 @@ use berth_protocol::rc::{
 };
 use berth_random::{Rng, cases, mix, seed};
 use berth_rtl_unit::Module;
-use rx::{ATOMICS, Atomic, FRESH, Rig, World, buffer, target};
+use rx::{ATOMICS, Atomic, FRESH, RING, Rig, World, buffer, target};
 use std::collections::VecDeque;
 
 const NAME: &str = "berth_fp_rx";
@@ -2199,6 +2199,31 @@ fn vc_9_a_receive_is_withdrawn_for_any_byte_of_any_of_its_ranges_and_no_other_is
     }
 }
 
+/// Its ring's end and that of the indices come among the first elements; then it is filled up again.
+#[test]
+fn qp_1_a_receive_queue_is_as_deep_as_it_may_be() {
+    for width in widths() {
+        let mut rig = Rig::new(World { width, ..World::default() }, 9);
+        rig.qps[0].pi = 0_u16.wrapping_sub(200);
+        rig.restart(0);
+        let depth = RING as usize;
+        for done in [0, 300] {
+            while rig.open(0) < depth {
+                let n = rig.qps[0].recvs.len();
+                rig.post(0, &[(buffer(16, n, 1), 64)]);
+            }
+            rig.ring(0);
+            rig.until(400_000, "completions", |rig| {
+                while rig.usable(0) > 0 && rig.qps[0].sent.len() < done + 300 {
+                    rig.send(0, 64, false);
+                }
+                rig.qps[0].cqes.len() == done + 300
+            });
+        }
+        assert!(rig.events.is_empty() && rig.core.is_empty(), "firmware had to do nothing");
+    }
+}
+
 #[test]
 fn wild_doorbells_are_told_once_and_not_taken() {
     for width in widths() {
@@ -2208,12 +2233,13 @@ fn wild_doorbells_are_told_once_and_not_taken() {
         }
         rig.ring(0);
         rig.until(5000, "a list", |rig| rig.usable(0) == 3);
-        // The queue has 256 elements; backwards; once more.
-        for pi in [257, 2, 9000] {
+        // Further than the queue has elements; backwards; once more.
+        let far = RING as u16 + 1;
+        for pi in [far, 2, 9000] {
             rig.ring_at(0, pi);
         }
         rig.until(500, "the event", |rig| !rig.events.is_empty() && rig.doorbells() == 0);
-        assert_eq!(rig.events, [u64::from(EVENT_RECEIVE_INDEX) << 56 | 16 << 40 | 257]);
+        assert_eq!(rig.events, [u64::from(EVENT_RECEIVE_INDEX) << 56 | 16 << 40 | u64::from(far)]);
         rig.ring_at(0, 3);
         rig.send(0, 64, false);
         rig.until(3000, "a completion", |rig| rig.cqe_count == 1);

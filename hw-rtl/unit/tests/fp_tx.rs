@@ -6,7 +6,7 @@
 #[expect(dead_code, reason = "scenarios.rs uses all of it")]
 mod tx;
 
-use berth_abi::card::FAST_PROBE;
+use berth_abi::card::{FAST_PROBE, MAX_DEPTH};
 use berth_abi::cpu::{LIST_BAD, LIST_EARLY};
 use berth_abi::rows::event::MEMORY_AGAIN;
 use berth_abi::rows::{LAYOUT_NUMBER, LAYOUT_TAG, send};
@@ -1955,8 +1955,9 @@ fn a_queue_that_cannot_be_read_is_told_once_and_left_alone() {
 #[test]
 fn a_doorbell_for_an_element_that_cannot_be_is_told_once() {
     for width in widths() {
-        // the queue has 1024 elements; 2 are complete, 1 is not
-        for (wild, ok) in [(1026, true), (1027, false), (0x8000, false), (2, false), (1, false), (0xffff, false)] {
+        // 2 elements are complete, 1 is not
+        let most = MAX_DEPTH as u16 + 2;
+        for (wild, ok) in [(most, true), (most + 1, false), (0x8000, false), (2, false), (1, false), (0xffff, false)] {
             let mut bench = Bench::new(width, Setup::default(), 14);
             bench.connect(1, Settings::default());
             bench.credits(1, &[100; 2]);
@@ -1971,6 +1972,27 @@ fn a_doorbell_for_an_element_that_cannot_be_is_told_once() {
             bench.run(100);
             assert_eq!(bench.take_events().len(), usize::from(ok), "it is told once");
         }
+    }
+}
+
+/// From its start, then from its middle, so that the second time goes over the ring's end.
+#[test]
+fn qp_1_a_send_queue_is_as_deep_as_it_may_be() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 15);
+        bench.connect(1, Settings::default());
+        bench.credits(1, &[100; 2]);
+        let depth = MAX_DEPTH as usize;
+        let mut elements = vec![Element { nothing: true, ..Element::default() }; depth - 1];
+        elements.push(Element::plain(0x10_0000, 100));
+        let mut posted = 0;
+        for elements in [&elements[..], &elements[..depth / 2], &elements] {
+            bench.post(1, elements, false);
+            bench.finish(400_000);
+            posted += elements.len();
+            assert_eq!(bench.statuses(1), vec![WC_OK; posted]);
+        }
+        assert_eq!(bench.frames_of(1).len(), 2);
     }
 }
 

@@ -126,6 +126,7 @@ fn qp_1_a_queue_pair_is_made_as_it_is_asked_for() {
         (CreateQp { sq_depth: 256, rq_depth: 5, trigger: 1, block: 8192, ..base }, 8, 3, 65536, 8192),
         (CreateQp { rq_depth: 256, trigger: 2, trigger_index: 255, ..base }, 2, 8, 65536, 65536),
         (CreateQp { sq_depth: 255, rq_depth: 129, trigger: 3, max_list: 64, ..base }, 8, 8, 65536, 65536),
+        (CreateQp { sq_depth: MAX_DEPTH, rq_depth: 2049, ..base }, 12, 12, 1 << 20, 65536),
         (CreateQp { trigger: 2, mode: 1, max_list: 1, reads: 3, peer_reads: MOST_READS, ..base }, 2, 2, 4096, 65536),
     ];
     for (identity, (asked, log2_sq, log2_rq, bytes, block)) in (5..).zip(cases) {
@@ -177,9 +178,9 @@ fn inv_6_a_queue_pair_that_cannot_be_is_refused_and_the_card_not_told() {
     let base = qp(cqn, cqn);
     let cases = [
         CreateQp { sq_depth: 0, ..base },
-        CreateQp { sq_depth: 257, ..base },
+        CreateQp { sq_depth: MAX_DEPTH + 1, ..base },
         CreateQp { rq_depth: 0, ..base },
-        CreateQp { rq_depth: 257, ..base },
+        CreateQp { rq_depth: MAX_DEPTH + 1, ..base },
         CreateQp { trigger: 4, ..base },
         CreateQp { trigger: 2, trigger_index: 256, ..base },
         CreateQp { trigger: 0, trigger_index: 1, ..base },

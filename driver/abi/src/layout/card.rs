@@ -72,6 +72,8 @@ table! {
     FAST_CONTEXTS = 256, 64;
     /// Smallest send queue, in elements: the fast path reads so many at a time. It begins a page.
     MIN_SQ_DEPTH = 4;
+    /// Largest send or receive queue, in elements, a power of two.
+    MAX_DEPTH = 4096;
     /// Frames with more than 1 KiB of payload that the fast path has in its transmit RAM.
     FAST_BIG_FRAMES = 16, 4;
     /// Frames with less that it has there.

@@ -273,9 +273,9 @@ pub struct CreateQp {
     pub send_cqn: u32,
     /// in: CQN for receive completions.
     pub recv_cqn: u32,
-    /// in: send queue depth (1 to 256), rounded up to a power of two, and to `MIN_SQ_DEPTH`. out: depth.
+    /// in: send queue depth (1 to `MAX_DEPTH`), rounded up to a power of two, and to `MIN_SQ_DEPTH`. out: depth.
     pub sq_depth: u32,
-    /// in: receive queue depth (1 to 256), rounded up to a power of two. out: depth.
+    /// in: receive queue depth (1 to `MAX_DEPTH`), rounded up to a power of two. out: depth.
     pub rq_depth: u32,
     /// in: `TRIGGER_*`.
     pub trigger: u32,

@@ -218,9 +218,9 @@ messages! {
         asid: u8 = 3 . 0,
         /// Its doorbell page.
         uar: u8 = 3 . 8,
-        /// log2 of the send queue's depth (2 to 8: `MIN_SQ_DEPTH` or more).
+        /// log2 of the send queue's depth (`MIN_SQ_DEPTH` to `MAX_DEPTH`).
         log2_sq: u8 = 3 . 16,
-        /// log2 of the receive queue's depth (0 to 8).
+        /// log2 of the receive queue's depth (1 to `MAX_DEPTH`).
         log2_rq: u8 = 3 . 24,
         /// CQN for sends.
         send_cqn: u16 = 4 . 0,

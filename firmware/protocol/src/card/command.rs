@@ -8,7 +8,7 @@ use super::qp::{CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, Lists, Qp, 
 use super::request::{REQUEST_OFFERED, Request};
 use super::shared::Shared;
 use crate::wire::headers::{Mac, PSN_MASK, arp};
-use berth_abi::card::{FIRST_QPN, MAX_LIST, MAX_READS, MIN_SQ_DEPTH, NUM_CQS, NUM_UARS};
+use berth_abi::card::{FIRST_QPN, MAX_DEPTH, MAX_LIST, MAX_READS, MIN_SQ_DEPTH, NUM_CQS, NUM_UARS};
 use berth_abi::counters::{F_BAD_COMMAND, F_BAD_INDEX, F_REQUESTS_BUSY};
 use berth_abi::cpu::{CqAttr, DbCfg};
 use berth_abi::message::{
@@ -207,8 +207,8 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         let cq = |cqn: u16| (cqn as u32) < NUM_CQS && self.sh.cqs.has(cqn as usize);
         if asid == 0
             || uar as u32 >= NUM_UARS
-            || !(MIN_SQ_DEPTH.ilog2()..=8).contains(&(log2_sq as u32))
-            || log2_rq > 8
+            || !(MIN_SQ_DEPTH.ilog2()..=MAX_DEPTH.ilog2()).contains(&(log2_sq as u32))
+            || log2_rq as u32 > MAX_DEPTH.ilog2()
             || !cq(send_cqn)
             || !cq(recv_cqn)
             || trigger > TRIGGER_ADAPTIVE

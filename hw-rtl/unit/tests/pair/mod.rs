@@ -29,7 +29,8 @@ const SLOTS: std::ops::Range<u32> = berth_abi::card::TX_SLOTS..berth_abi::card::
 const ATOMICS: usize = berth_abi::card::READ_TAGS as usize / 4;
 const PSN: u32 = 0xff_ffff;
 const QKEY: u32 = 0x8765_4321;
-/// Send queues: 1024 elements each. Receive queues: 256.
+/// log2 of the elements of each queue.
+const LOG2_DEPTH: u32 = berth_abi::card::MAX_DEPTH.ilog2();
 const SENDS: u64 = 0x7_0000_0000;
 const RECVS: u64 = 0x8_0000_0000;
 /// Address spaces of what is sent and of what is received.
@@ -316,11 +317,11 @@ impl Pair {
             let template =
                 Template::new(Mac::new(Self::mac(end)), near, Mac::new(mac), far, 0xc000 | q as u16, to).row();
             let mut words: Vec<(u32, u32)> = (0..14).map(|i| (i, template[i as usize])).collect();
-            let base = SENDS + u64::from(q) * (128 << 10);
+            let base = SENDS + u64::from(q) * (128 << LOG2_DEPTH);
             words.extend([
                 (send::BASE, base as u32),
                 (send::BASE + 1, (base >> 32) as u32),
-                (send::QUEUE, send::Queue { cqn: q & 0x3f, asid: FROM, log2_depth: 10 }.word()),
+                (send::QUEUE, send::Queue { cqn: q & 0x3f, asid: FROM, log2_depth: LOG2_DEPTH }.word()),
                 (send::MODE, settings.word()),
                 (send::TIMEOUT, settings.timeout),
                 (send::BLOCKS, send::Blocks { ahead: settings.ahead, log2_block: settings.log2_block }.word()),
@@ -330,7 +331,7 @@ impl Pair {
             ]);
             let send = words.into_iter().map(|(word, value)| (q << 6 | word, value));
             self.ends[end].config.extend(send);
-            let base = RECVS + u64::from(q) * (128 << 8);
+            let base = RECVS + u64::from(q) * (128 << LOG2_DEPTH);
             let mode = recv::Mode {
                 ack_every: w.ack_every,
                 message: settings.message.into(),
@@ -352,7 +353,7 @@ impl Pair {
                 (recv::PSN, psn[1 - end]),
                 (recv::BASE, base as u32),
                 (recv::BASE + 1, (base >> 32) as u32),
-                (recv::QUEUE, recv::Queue { first: 0, log2_depth: 8 }.word()),
+                (recv::QUEUE, recv::Queue { first: 0, log2_depth: LOG2_DEPTH }.word()),
                 (recv::LISTS, recv::Lists { longest: w.max_list, ..recv::Lists::default() }.word()),
                 (recv::AGAIN, w.repeat),
                 (recv::PI, 0),
@@ -446,7 +447,8 @@ impl Pair {
             written.extend(element.remote.map(|(va, _)| (va, element.bytes())));
             let number = sender.posted(element);
             let wqe = element.wqe(u64::from(q) << 32 | number);
-            self.ends[end].write_element(SENDS + (u64::from(q) << 17) + number % 1024 * 128, &wqe);
+            self.ends[end]
+                .write_element(SENDS + (u64::from(q) << (LOG2_DEPTH + 7)) + number % (1 << LOG2_DEPTH) * 128, &wqe);
             let with_wqe = with_wqe && element.fits_doorbell();
             if with_wqe || i + 1 == elements.len() {
                 let posted = sender.bytes_posted();
@@ -468,7 +470,10 @@ impl Pair {
             for (i, &(va, len)) in sges.iter().enumerate() {
                 (wqe[2 + 2 * i], wqe[3 + 2 * i]) = (va, u64::from(len));
             }
-            self.ends[1 - end].write_element(RECVS + (u64::from(flow.to) << 15) + number % 256 * 128, &wqe);
+            self.ends[1 - end].write_element(
+                RECVS + (u64::from(flow.to) << (LOG2_DEPTH + 7)) + number % (1 << LOG2_DEPTH) * 128,
+                &wqe,
+            );
             flow.recvs.push(Recv { sges: sges.clone(), size });
         }
         let bell = (true, flow.to, flow.recvs.len() as u16, 0, None);

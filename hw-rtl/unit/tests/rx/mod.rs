@@ -3,7 +3,7 @@
 //! [`Requester`]. Beside the RTL runs a golden [`Responder`] of each QP, step by step after the RTL's trace, and what
 //! leaves the RTL must be what the model says.
 
-use berth_abi::card::{MAX_READS, READ_TAGS};
+use berth_abi::card::{MAX_DEPTH, MAX_READS, READ_TAGS};
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::{
     event::{EVENT_BROKEN, EVENT_INVALIDATE, EVENT_TARGET, Event as FastEvent},
@@ -43,7 +43,7 @@ pub const FRESH: u8 = 0xcc;
 /// Protection domain of all QPs.
 const DOMAIN: u16 = 7;
 /// Elements of a receive queue.
-const RING: u64 = 256;
+pub const RING: u64 = MAX_DEPTH as u64;
 /// RNR timer code towards peers without credit lists: 10 µs.
 const RNR_TIMER: u32 = 1;
 /// READs that the model keeps: those too that have been given to be sent, of which arrival hears later, and the model with it.
@@ -296,7 +296,7 @@ pub fn pattern(q: u32, offset: u64) -> u8 {
 
 /// Where receive `n` of QP `q` lies: pages of its own.
 pub fn buffer(q: u32, n: usize, pages: u64) -> u64 {
-    (u64::from(q) << 32) + 0x10_0000 + n as u64 % 256 * pages * PAGE
+    (u64::from(q) << 32) + 0x10_0000 + n as u64 % RING * pages * PAGE
 }
 
 /// Where memory of QP `q` begins that its peer may write to.
@@ -649,7 +649,7 @@ impl Rig {
             (recv::PSN, psn),
             (recv::BASE, 0),
             (recv::BASE + 1, q),
-            (recv::QUEUE, recv::Queue { first: pi.into(), log2_depth: 8 }.word()),
+            (recv::QUEUE, recv::Queue { first: pi.into(), log2_depth: RING.ilog2() }.word()),
             (recv::LISTS, lists.word()),
             (recv::AGAIN, w.repeat),
             (recv::PI, pi.into()),

@@ -4,7 +4,7 @@
 
 pub mod peer;
 
-use berth_abi::card::READ_TAGS;
+use berth_abi::card::{MAX_DEPTH, READ_TAGS};
 use berth_abi::rows::{
     event::{EVENT_BIND, EVENT_RNR, EVENT_TIMEOUT},
     send,
@@ -30,7 +30,7 @@ const ANSWERS_ASID: u32 = 9;
 const ANSWERS: u64 = 0x40_0000_0000;
 /// Address of QP 0's send queue; each has `DEPTH` elements.
 const QUEUES: u64 = 0x7_0000_0000;
-const LOG2_DEPTH: u32 = 10;
+const LOG2_DEPTH: u32 = MAX_DEPTH.ilog2();
 /// Words of a WQE.
 const WQE: usize = 16;
 /// Places of frames that answers come in, and their bytes.
