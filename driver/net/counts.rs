@@ -3,7 +3,9 @@
 
 use crate::{
     abi::{
-        counters::{C_RAW_BAD, C_RAW_NO_RECEIVE, C_RAW_RECEIVED, C_RAW_SENT, C_RAW_TOO_LONG},
+        counters::{
+            C_RAW_BAD, C_RAW_NO_RECEIVE, C_RAW_NO_SLOT, C_RAW_RECEIVED, C_RAW_SENT, C_RAW_TOO_LONG,
+        },
         host::HOST_COUNTERS,
     },
     card::regs::Regs,
@@ -59,15 +61,17 @@ pub(crate) const NAMES: &[&str] = &[
     "card_raw_bad",
     "card_raw_no_receive",
     "card_raw_too_long",
+    "card_raw_no_slot",
 ];
 
 /// The card's counters, of all raw queues.
-const OF_CARD: [u32; 5] = [
+const OF_CARD: [u32; 6] = [
     C_RAW_SENT,
     C_RAW_RECEIVED,
     C_RAW_BAD,
     C_RAW_NO_RECEIVE,
     C_RAW_TOO_LONG,
+    C_RAW_NO_SLOT,
 ];
 const OF_DRIVER: usize = NAMES.len() - OF_CARD.len();
 const _: () = assert!(Count::Opened as usize + 1 == OF_DRIVER);

@@ -348,7 +348,7 @@ package berth_card_pkg;
 
     // Increments of counters (C_RAW_*, C_RX_NOT_FOR_US).
     typedef struct packed {
-        logic sent, received, no_receive, too_long, not_ours;
+        logic sent, received, no_receive, no_slot, too_long, not_ours;
         logic [2:0] bad;
     } raw_events_t;
 

@@ -33,23 +33,29 @@ const PLACE: u64 = 8192;
 const DEPTH: usize = 16;
 
 fn end(host: &mut Host, flags: u8) -> End {
-    host.create_cq(RAW_CQN, 0, 8);
+    deep_end(host, flags, DEPTH)
+}
+
+/// With so many receives, and sends at a time.
+fn deep_end(host: &mut Host, flags: u8, depth: usize) -> End {
+    let log2 = depth.ilog2();
+    host.create_cq(RAW_CQN, 0, log2 + 2);
     let cqn = RAW_CQN as u16;
-    let want =
-        RawCreate { queue: 0, log2_sq: 5, log2_rq: 6, flags, send_cqn: cqn, recv_cqn: cqn, ..RawCreate::default() };
+    let (log2_sq, log2_rq) = (log2 as u8 + 1, log2 as u8 + 2);
+    let want = RawCreate { queue: 0, log2_sq, log2_rq, flags, send_cqn: cqn, recv_cqn: cqn, ..RawCreate::default() };
     let queue = RawQueue::new(host, want);
-    let pages = DEPTH as u64 * PLACE / PAGE;
+    let pages = depth as u64 * PLACE / PAGE;
     let (from, to) = (host.memory.alloc(pages, Access::Read), host.memory.alloc(pages, Access::ReadWrite));
     let mut end = End {
         queue,
-        out: (0..DEPTH as u64).map(|i| from + i * PLACE).collect(),
+        out: (0..depth as u64).map(|i| from + i * PLACE).collect(),
         receives: HashMap::new(),
         sends: HashMap::new(),
         next: 1,
         got: Vec::new(),
     };
-    for i in 0..DEPTH as u64 {
-        end.post(host, to + i * PLACE + i * 7);
+    for i in 0..depth as u64 {
+        end.post(host, to + i * PLACE + i * 7 % 64);
     }
     end.queue.ring(host);
     end
@@ -179,4 +185,69 @@ fn qp_6_a_frame_to_the_own_address_comes_back() {
     assert_eq!(net.hosts[0].command(RawMode { queue: 0, flags: 0 }.encode()).status, CMD_OK);
     assert_eq!(end.queue.end(&mut net.hosts[0]).status, CMD_OK);
     finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+}
+
+#[test]
+fn qp_6_arp_for_the_card_reaches_the_kernel_and_firmware() {
+    let mut net = pair(seed(73), |_, _| {}, qp(QP_A), qp(QP_B));
+    let macs = [mac(&net, 0), mac(&net, 1)];
+    let ips = [0, 1].map(|d: usize| net.hosts[d].config.ipv4.to_be_bytes());
+    let mut ends: Vec<_> = net.hosts.iter_mut().map(|host| end(host, RAW_DEFAULT)).collect();
+    let arp = |operation, from: usize, mac: [u8; 6], to: [u8; 6]| {
+        let front = [0, 1, 8, 0, 6, 4, 0, operation];
+        let arp = [&front[..], &macs[from], &ips[from], &to, &ips[1 - from]].concat();
+        padded(&[&mac[..], &macs[from], &[8, 6], &arp].concat())
+    };
+    // The kernel of host 0 asks for the name that host 1's kernel shares with its card. The card answers, to a name that is
+    // shared as well; and does so again as often as it has slots, so that none is lost.
+    let ask = arp(1, 0, [0xff; 6], [0; 6]);
+    let answer = arp(2, 1, macs[0], macs[0]);
+    for round in 1..=DEPTH {
+        assert!(ends[0].send(&net.hosts[0], &ask));
+        ends[0].queue.ring(&mut net.hosts[0]);
+        net.run_until("the request and its answer", 1_000_000, |net| {
+            ends.iter_mut().zip(&mut net.hosts).for_each(|(end, host)| end.poll(host));
+            ends.iter().all(|end| end.got.len() == round)
+        });
+        assert_eq!((ends[1].got.last(), ends[0].got.last()), (Some(&ask), Some(&answer)));
+    }
+    for (end, host) in ends.into_iter().zip(&mut net.hosts) {
+        assert_eq!(end.queue.end(host).status, CMD_OK);
+    }
+    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+}
+
+/// Frames come as fast as another card can send them, of any length: none is lost while receives are posted.
+#[test]
+fn qp_6_a_flood_loses_no_frame_that_has_a_receive() {
+    const FRAMES: usize = 256;
+    let seed = seed(74);
+    println!("BERTH_SEED={seed}");
+    let mut rng = Rng(seed);
+    for len in [RAW_LEAST_BYTES as usize, 200, 600, 1514] {
+        let mut net = pair(seed, |_, _| {}, qp(QP_A), qp(QP_B));
+        let macs = [mac(&net, 0), mac(&net, 1)];
+        let mut ends: Vec<_> = net.hosts.iter_mut().map(|host| deep_end(host, RAW_DEFAULT, FRAMES)).collect();
+        let wanted: Vec<_> = (0..FRAMES).map(|_| frame(&mut rng, macs[1], macs[0], len)).collect();
+        for frame in &wanted {
+            assert!(ends[0].send(&net.hosts[0], frame));
+        }
+        ends[0].queue.ring(&mut net.hosts[0]);
+        let mut dropped = [0; 3];
+        net.run_until("all frames", 10_000_000, |net| {
+            ends.iter_mut().zip(&mut net.hosts).for_each(|(end, host)| end.poll(host));
+            dropped = [C_RAW_NO_RECEIVE, C_RAW_NO_SLOT, C_RAW_TOO_LONG].map(|c| net.hosts[1].rtl_counter(c));
+            ends[1].got.len() as u64 + dropped.iter().sum::<u64>() == FRAMES as u64
+        });
+        println!("{len} bytes: {dropped:?} dropped");
+        assert_eq!(dropped, [0; 3], "{len} bytes");
+        assert!(
+            ends[1].got == wanted.iter().map(|frame| padded(frame)).collect::<Vec<_>>(),
+            "{len} bytes: frames differ"
+        );
+        for (end, host) in ends.into_iter().zip(&mut net.hosts) {
+            assert_eq!(end.queue.end(host).status, CMD_OK);
+        }
+        finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+    }
 }

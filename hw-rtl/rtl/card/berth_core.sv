@@ -484,6 +484,7 @@ module berth_core #(
         wire_amounts[16 * berth_regs_pkg::C_RAW_BAD         +: 16] = 16'(raw_ev.bad);
         wire_amounts[16 * berth_regs_pkg::C_RAW_NO_RECEIVE  +: 16] = 16'(raw_ev.no_receive);
         wire_amounts[16 * berth_regs_pkg::C_RAW_TOO_LONG    +: 16] = 16'(raw_ev.too_long);
+        wire_amounts[16 * berth_regs_pkg::C_RAW_NO_SLOT     +: 16] = 16'(raw_ev.no_slot);
         wire_amounts[16 * berth_regs_pkg::C_RX_CORE_FULL    +: 16] = 16'(ev_core_full);
     end
 endmodule

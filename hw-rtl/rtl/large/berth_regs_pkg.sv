@@ -271,6 +271,7 @@ package berth_regs_pkg;
     localparam logic [31:0] C_RAW_BAD                = 32'h0000003f; // Raw queues: elements that are malformed, or could not be read, or whose memory could not; doorbells further ahead than the ring is deep
     localparam logic [31:0] C_RAW_NO_RECEIVE         = 32'h00000040; // Raw queues: frames dropped for want of a receive
     localparam logic [31:0] C_RAW_TOO_LONG           = 32'h00000041; // Raw queues: frames dropped that are longer than their receive
+    localparam logic [31:0] C_RAW_NO_SLOT            = 32'h00000042; // Raw queues: frames dropped because those before them still had all receive slots that raw frames may have: they came faster than the card reads receives and writes frames
 
     // Firmware counters
     localparam logic [31:0] F_NO_CREDIT              = 32'h00000000; // Connections ended by a data packet without a credit, from a rogue peer (invariant 1)
@@ -579,7 +580,7 @@ package berth_regs_pkg;
     localparam logic [31:0] RAW_GO_END               = 32'h00000002; // Ends it
     localparam logic [31:0] RAW_GO_MODE              = 32'h00000003; // Sets its flags
     localparam logic [31:0] RAW_GO_FILTER            = 32'h00000004; // Sets a filter
-    localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h00000042; // RTL counters (see C_*)
+    localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h00000043; // RTL counters (see C_*)
 
     // Packet RAM
     localparam logic [31:0] PKT_RX_BASE              = 32'h00012000; // Offset of receive slot 0 in packet RAM

@@ -184,12 +184,11 @@ module berth_raw #(
     ev            = '0;
     ev.sent       = ev_sent;
     ev.received   = ev_received;
-    ev.no_receive = ev_none || refused;
+    ev.no_receive = ev_none;
+    ev.no_slot    = refused;
     ev.too_long   = ev_long;
     ev.not_ours   = to_none;
     ev.bad        = 3'(ev_sent_bad) + 3'(ev_received_bad) + 3'(r_bad[0]) + 3'(r_bad[1]);
   end
-  // Both may drop in one clock only what one counter has: the other waits for the slot's way back.
-  always_ff @(posedge clk) if (!rst) assert (!(ev_none && refused));
   wire unused = &{1'b0, t_posted, attr, cqs};
 endmodule

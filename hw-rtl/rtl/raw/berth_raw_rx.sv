@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Raw queues, in: places each frame in the oldest receive of its queue, completes the receive, and gives the frame's slot
 // back, or to the core if that is to have the frame, too. A frame that finds no receive, or is longer than it, is dropped.
-// Frames wait only for receives that are posted and not fetched yet, and for writes.
+// Frames wait only for receives that are posted and not fetched yet, and for writes; one that comes while as many wait as
+// may is dropped, because on the wire others stand behind it.
 module berth_raw_rx #(
     parameter int unsigned QUEUES = berth_regs_pkg::RAW_QUEUES,
     parameter int unsigned SLOTS  = 12,                           // receive slots that may be held, up to 15 ...

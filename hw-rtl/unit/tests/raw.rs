@@ -30,6 +30,9 @@ const SLOTS: u64 = 16;
 const FIRST_SLOT: u64 = 0x1_2000;
 /// CQNs of queue 0.
 const CQ_OF: [u64; 2] = [3, 40];
+/// What is counted.
+const EVENTS: [&str; 7] =
+    ["ev.sent", "ev.received", "ev.bad", "ev.no_receive", "ev.too_long", "ev.not_ours", "ev.no_slot"];
 
 /// What the neighbours do: probabilities.
 #[derive(Clone, Copy, Debug)]
@@ -138,8 +141,8 @@ struct Bench {
     /// Frames that the MAC was given.
     given: VecDeque<Vec<u8>>,
     /// Events as the module counts them, and as they should be.
-    counts: [u64; 6],
-    expected: [u64; 6],
+    counts: [u64; 7],
+    expected: [u64; 7],
 }
 
 /// Payload bytes in memory.
@@ -179,8 +182,8 @@ impl Bench {
             stores: VecDeque::new(),
             leaving: 0,
             given: VecDeque::new(),
-            counts: [0; 6],
-            expected: [0; 6],
+            counts: [0; 7],
+            expected: [0; 7],
         }
     }
 
@@ -552,10 +555,8 @@ impl Bench {
             self.leaving += 1;
             self.given.push_back(bytes);
         }
-        for (i, name) in
-            ["ev.sent", "ev.received", "ev.bad", "ev.no_receive", "ev.too_long", "ev.not_ours"].iter().enumerate()
-        {
-            self.counts[i] += m.get(name);
+        for (count, name) in self.counts.iter_mut().zip(EVENTS) {
+            *count += m.get(name);
         }
         if m.is("done_valid") && m.is("done_ready") {
             self.complete();
@@ -592,7 +593,7 @@ impl Bench {
             Whose::Queue(q) | Whose::Both(q) => {
                 let frames = &mut self.queues[q].frames;
                 let at = frames.iter().position(|waiting| waiting.place == Some(place));
-                if self.m.is("ev.no_receive") || self.m.is("ev.too_long") {
+                if ["ev.no_receive", "ev.too_long", "ev.no_slot"].into_iter().any(|name| self.m.is(name)) {
                     self.expected[3] += 1;
                     at.map(|at| frames.remove(at));
                 } else if let Some(at) = at {
@@ -741,10 +742,17 @@ fn qp_6_queues_frames_and_elements_of_all_kinds() {
                 bench.step(true);
             }
             bench.drain();
-            let [sent, received, bad, none, long, not_ours] = bench.counts;
+            let [sent, received, bad, none, long, not_ours, no_slot] = bench.counts;
             let Bench { expected, .. } = &bench;
-            assert_eq!([bad, none + long, not_ours], [expected[2], expected[3], expected[5]], "{:?}", bench.counts);
-            println!("{sent} sent, {received} received, {bad} bad, {none} without a receive, {long} too long");
+            assert_eq!(
+                [bad, none + long + no_slot, not_ours],
+                [expected[2], expected[3], expected[5]],
+                "{:?}",
+                bench.counts
+            );
+            println!(
+                "{sent} sent, {received} received, {bad} bad, {none} without a receive, {long} too long, {no_slot} too many"
+            );
             assert!(sent > 20 && received > 5);
         }
     }

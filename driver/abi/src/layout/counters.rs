@@ -136,6 +136,8 @@ table! {
     C_RAW_NO_RECEIVE = 64;
     /// Raw queues: frames dropped that are longer than their receive.
     C_RAW_TOO_LONG = 65;
+    /// Raw queues: frames dropped because those before them still had all receive slots that raw frames may have: they came faster than the card reads receives and writes frames.
+    C_RAW_NO_SLOT = 66;
     }
 }
 /// RTL counters.

@@ -22,8 +22,8 @@
 //! queues; ARP for the card's IPv4 address goes to firmware as well, so that the kernel may have the same address. But a
 //! queue gets only frames to the card's own address, to all, to the address that the filter names, and what its flags say;
 //! filters of a queue that does not want a frame do not match it. A frame of more bytes than the next receive holds is
-//! dropped and counted (`C_RAW_TOO_LONG`), and the receive stays; one that finds no receive is dropped and counted too
-//! (`C_RAW_NO_RECEIVE`).
+//! dropped and counted (`C_RAW_TOO_LONG`), and the receive stays; one that finds no receive (`C_RAW_NO_RECEIVE`), or comes
+//! while too many wait to be written (`C_RAW_NO_SLOT`), is dropped and counted too.
 
 use super::Record;
 
