@@ -12,19 +12,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use berth_abi::rows::recv;
-use berth_abi::wqe::SLOT_WORDS;
-use berth_abi::{card, host, ioctl};
+use berth_abi::{card, ioctl};
+use berth_queue::Doorbells;
 
 use crate::cm::Listener;
 use crate::cq::CompletionQueue;
 use crate::device::{Device, open_node};
-use crate::doorbell::{DOORBELL_PAGE, DoorbellPage};
+use crate::doorbell::DoorbellPage;
 use crate::error::{Error, Limit, Reason, Result, SET_BUDGET};
 use crate::process::{Caller, Owner};
 use crate::qp::{Mode, QpConfig, QueuePair};
 use crate::region::ProtectionDomain;
+use crate::sys;
 use crate::wait::{Deadline, For, Waited};
-use crate::{ring, sys};
 
 /// Something that happened to a context's connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,8 +197,6 @@ pub(crate) struct Inner {
     event_fd: OwnedFd,
     events: Waited<Events>,
     lost: AtomicBool,
-    /// A thread is writing the page's slot.
-    slot_taken: AtomicBool,
     owner: Owner,
     asid: u32,
     #[cfg(test)]
@@ -213,7 +211,6 @@ impl Inner {
             event_fd,
             events: Waited::new(Events::default(), For::One),
             lost: AtomicBool::new(false),
-            slot_taken: AtomicBool::new(false),
             owner: Owner::here()?,
             asid,
             #[cfg(test)]
@@ -271,36 +268,8 @@ impl Inner {
         unsafe { sys::ioctl(self.fd(), request, arg) }
     }
 
-    /// Writes a doorbell: one 8-byte store after everything written to queues before.
-    pub(crate) fn doorbell(&self, offset: u32, value: u64) {
-        ring::before_doorbell();
-        self.store(offset, value);
-        ring::flush_doorbells();
-    }
-
-    /// Writes a send-queue doorbell with its element, which has been written to the queue as well: eight stores in
-    /// order, the last is the commit. If they arrive in another order the card takes the element from the queue.
-    pub(crate) fn doorbell_with(&self, element: &[u64; SLOT_WORDS], commit: u64) {
-        if self.slot_taken.swap(true, Ordering::Acquire) {
-            // Two threads' elements must not mix.
-            return self.doorbell(host::DB_SQ, commit);
-        }
-        ring::before_doorbell();
-        for (offset, value) in (host::DB_WQE..).step_by(8).zip(element.iter().chain([&commit])) {
-            self.store(offset, *value);
-        }
-        ring::flush_doorbells();
-        self.slot_taken.store(false, Ordering::Release);
-    }
-
-    fn store(&self, offset: u32, value: u64) {
-        debug_assert!(offset as usize <= DOORBELL_PAGE - 8 && offset.is_multiple_of(8));
-        // SAFETY: the offset is an aligned one inside the page, which is mapped as long as we live.
-        unsafe { self.doorbells.as_ptr().add(offset as usize).cast::<u64>().write_volatile(value) };
-    }
-
-    pub(crate) fn doorbell_page(&self) -> *mut u8 {
-        self.doorbells.as_ptr()
+    pub(crate) fn doorbells(&self) -> &Doorbells {
+        self.doorbells.doorbells()
     }
 
     /// Takes all events that wait in the driver, unless a thread is about to.
@@ -461,12 +430,6 @@ fn name_limit(fd: BorrowedFd<'_>, request: u32, error: Error) -> Error {
 
 #[cfg(test)]
 impl Inner {
-    /// A context without a device: ordinary memory in place of the doorbell page, and every ioctl fails.
-    pub(crate) fn without_device() -> Arc<Self> {
-        let doorbells = DoorbellPage::new(crate::mapping::Mapping::anonymous(DOORBELL_PAGE).unwrap());
-        Arc::new(Self::new(File::open("/dev/null").unwrap(), doorbells, sys::eventfd().unwrap(), 1).unwrap())
-    }
-
     /// A context of a stand-in for driver and card.
     pub(crate) fn of_fake(card: &Arc<crate::fake::Card>) -> Arc<Self> {
         let doorbells = DoorbellPage::map(card.fd(), 0).unwrap();
@@ -474,17 +437,6 @@ impl Inner {
         let mut inner = Self::new(file, doorbells, card.event_fd(), 1).unwrap();
         inner.card = Some(Arc::clone(card));
         Arc::new(inner)
-    }
-
-    /// As if another thread were writing the slot.
-    pub(crate) fn take_slot(&self) {
-        self.slot_taken.store(true, Ordering::Release);
-    }
-
-    /// What was last written to a doorbell.
-    pub(crate) fn last_doorbell(&self, offset: u32) -> u64 {
-        // SAFETY: an aligned offset inside the page.
-        unsafe { self.doorbells.as_ptr().add(offset as usize).cast::<u64>().read_volatile() }
     }
 }
 

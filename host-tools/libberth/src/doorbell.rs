@@ -9,10 +9,12 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use berth_abi::card::NUM_UARS;
+use berth_queue::Doorbells;
 
 use crate::mapping::Mapping;
 use crate::process::{self, Caller};
@@ -67,7 +69,7 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     if PAGES.iter().any(|p| p.is_at(page)) {
         // SAFETY: errno is this thread's own.
         let errno = unsafe { *libc::__errno_location() };
-        // SAFETY: replaces exactly a doorbell page, which only `Inner::doorbell` writes; so nothing is lost.
+        // SAFETY: replaces exactly a doorbell page, which only `Doorbells` writes; so nothing is lost.
         let ptr = unsafe {
             libc::mmap(
                 page as *mut libc::c_void,
@@ -121,6 +123,7 @@ fn catch_sigbus() {
 /// A mapped doorbell page.
 #[derive(Debug)]
 pub(crate) struct DoorbellPage {
+    doorbells: Doorbells,
     mapping: Mapping,
 }
 
@@ -136,11 +139,14 @@ impl DoorbellPage {
         catch_sigbus();
         let (address, process) = (mapping.as_ptr() as usize, mapping.owner().number());
         let _ = PAGES.iter().find(|p| p.take(address, process));
-        Self { mapping }
+        let page = NonNull::new(mapping.as_ptr()).expect("a mapping is never null");
+        // SAFETY: the mapping is a page, and lives beside the value.
+        let doorbells = unsafe { Doorbells::new(page) };
+        Self { doorbells, mapping }
     }
 
-    pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.mapping.as_ptr()
+    pub(crate) fn doorbells(&self) -> &Doorbells {
+        &self.doorbells
     }
 }
 
@@ -149,7 +155,7 @@ impl Drop for DoorbellPage {
         if self.mapping.owner().caller() != Caller::Owner {
             return;
         }
-        for page in PAGES.iter().filter(|p| p.is_at(self.as_ptr() as usize)) {
+        for page in PAGES.iter().filter(|p| p.is_at(self.doorbells.page() as usize)) {
             page.process.store(0, Ordering::Release);
         }
     }
@@ -169,7 +175,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         file.set_len(DOORBELL_PAGE as u64).unwrap();
         let page = DoorbellPage::new(Mapping::map_shared(file.as_fd(), 0, DOORBELL_PAGE).unwrap());
-        let word = page.as_ptr().cast::<u64>();
+        let word = page.doorbells().page().cast::<u64>();
         // SAFETY: inside the page.
         unsafe { word.write_volatile(1) };
         file.set_len(0).unwrap();

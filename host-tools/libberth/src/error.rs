@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use berth_abi::{card, ioctl, status};
+use berth_queue::{Refused, Unmatched};
 
 use crate::cq::Status;
 
@@ -236,6 +237,27 @@ fn needs(what: &str) -> &'static str {
              process that made it"
         }
         _ => "a context works only in the process that made it: open the device anew in a child",
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::TooManySges { got, max } => Self::TooManySges { got, max },
+            Refused::MessageTooLong(bytes) => Self::MessageTooLong(bytes),
+            Refused::InlineTooLong { got, max } => Self::InlineTooLong { got, max },
+            Refused::NoInline => Self::Invalid { what: "post data inline" },
+            Refused::NotOfAtomic => Self::NotOfAtomic,
+            Refused::DelayTooLong => Self::NotOfLocal,
+            Refused::QueueFull { free, depth } => Self::QueueFull { free, depth },
+            Refused::TooMuchOutstanding => Self::TooMuchOutstanding,
+        }
+    }
+}
+
+impl From<Unmatched> for Error {
+    fn from(unmatched: Unmatched) -> Self {
+        Self::BadCompletion { qpn: unmatched.qpn }
     }
 }
 

@@ -62,7 +62,6 @@ mod process;
 mod qp;
 pub mod raw;
 mod region;
-mod ring;
 mod stream;
 mod sys;
 mod wait;
@@ -78,7 +77,8 @@ pub use mapping::{Buffer, FileMap};
 pub use qp::{
     Atomic, Binding, ForeignPeer, Local, Mode, QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest,
 };
-pub use region::{Access, BufferRegion, FileRegion, ProtectionDomain, Region, Remote};
+pub use region::{Access, BufferRegion, FileRegion, ProtectionDomain, Region};
 pub use stream::{MAX_SGE_BYTES, Piece, SendBlock, Sent, Stream};
 
 pub use berth_abi::wqe::Sge;
+pub use berth_queue::Remote;

@@ -6,18 +6,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_abi::wqe::{
-    ATOMIC_BYTES, DELAY_CYCLES, MAX_INLINE, MAX_MESSAGE, MAX_SGE, OP_DELAY, OP_NOP, OP_RECV, OP_SEND, SEND_FENCE,
-    SEND_PUSH, SEND_UNSIGNALLED, SLOT_WORDS, Sge, WQE_BYTES, Wqe,
-};
-use berth_abi::{card, host, ioctl, ring as abi_ring};
+use berth_abi::wqe::{DELAY_CYCLES, MAX_INLINE, MAX_MESSAGE, SLOT_WORDS, Sge, Wqe};
+use berth_abi::{card, ioctl, ring as abi_ring};
+use berth_queue::{Data, Operation, Progress, QpProgress, Remote, Request, WorkQueue, gather, queues_fit};
 
 use crate::context::{Inner, PeerAccess};
-use crate::cq::{CompletionQueue, CqInner, QpProgress};
+use crate::cq::{CompletionQueue, CqInner};
 use crate::error::{Error, Reason, Result};
 use crate::mapping::Mapping;
-use crate::region::{Access, ProtectionDomain, Remote};
-use crate::ring::{Progress, WorkQueue, element, rq_doorbell, sq_doorbell};
+use crate::region::{Access, ProtectionDomain};
 
 /// When the next credit list is sent (CR-5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,17 +226,19 @@ impl WorkRequest<'_> {
 }
 
 impl Local {
-    /// Makes an element without ranges one that does this; `None` if it is too long.
-    fn put(self, wqe: Wqe) -> Option<Wqe> {
-        match self {
-            Self::Nothing => Some(Wqe { opcode: OP_NOP, ..wqe }),
+    /// What the card does; `None` if a delay is too long.
+    fn operation(self) -> Option<Operation> {
+        Some(match self {
+            Self::Nothing => Operation::Nothing,
             Self::Delay(cycles) => {
-                let time = cycles.div_ceil(DELAY_CYCLES.into());
-                let length = u32::try_from(time).ok().filter(|time| *time <= MAX_MESSAGE)?;
-                Some(Wqe { opcode: OP_DELAY, length, ..wqe })
+                let units = cycles.div_ceil(DELAY_CYCLES.into());
+                if units > MAX_MESSAGE.into() {
+                    return None;
+                }
+                Operation::Delay(units)
             }
-            Self::Bind(Binding { key, va, len, access }) => Some(wqe.with_bind(key, va, len, access.scope())),
-        }
+            Self::Bind(Binding { key, va, len, access }) => Operation::Bind { key, va, len, scope: access.scope() },
+        })
     }
 }
 
@@ -377,10 +376,12 @@ impl QueuePair {
             ..Default::default()
         };
         context.ioctl(what, ioctl::IOC_CREATE_QP, &mut arg)?;
-        let mapped = check_queues(&arg, config).ok_or(Error::Firmware { what }).and_then(|()| {
+        let mapped = if check_queues(&arg, config) {
             Mapping::map_shared(context.fd(), arg.offset, arg.bytes as usize)
                 .map_err(|source| Error::Os { what: "map a queue pair", source })
-        });
+        } else {
+            Err(Error::Firmware { what })
+        };
         let mapping = match mapped {
             Ok(mapping) => mapping,
             Err(error) => {
@@ -493,7 +494,7 @@ impl QueuePair {
             return Err(Error::RemoteInStream);
         }
         // SAFETY: as our caller's.
-        let slot = unsafe { post(&mut self.send, &self.progress.send, OP_SEND, requests) }?;
+        let slot = unsafe { post(&mut self.send, &self.progress.send, true, requests) }?;
         self.ring_send(slot);
         Ok(())
     }
@@ -510,26 +511,17 @@ impl QueuePair {
     pub unsafe fn post_recv(&mut self, requests: &[WorkRequest<'_>]) -> Result<()> {
         self.context.check_memory("post a receive")?;
         // SAFETY: as our caller's.
-        unsafe { post(&mut self.recv, &self.progress.recv, OP_RECV, requests) }?;
+        unsafe { post(&mut self.recv, &self.progress.recv, false, requests) }?;
         self.ring_recv();
         Ok(())
     }
 
-    /// Tells the card of the sends that it does not know yet; `slot` is the last of them, for a doorbell with its
-    /// element.
     fn ring_send(&mut self, slot: Option<[u64; SLOT_WORDS]>) {
-        let value = sq_doorbell(self.qpn, self.send.producer(), self.send.bytes());
-        match (self.send.tell(), slot) {
-            (0, _) => {}
-            (1, Some(element)) => self.context.doorbell_with(&element, value),
-            _ => self.context.doorbell(host::DB_SQ, value),
-        }
+        self.send.ring_send(self.context.doorbells(), self.qpn, slot);
     }
 
     fn ring_recv(&mut self) {
-        if self.recv.tell() != 0 {
-            self.context.doorbell(host::DB_RQ, rq_doorbell(self.qpn, self.recv.producer()));
-        }
+        self.recv.ring_recv(self.context.doorbells(), self.qpn);
     }
 
     /// Writes an element as it is and rings the doorbell. See [`crate::raw`].
@@ -698,103 +690,83 @@ fn destroy(context: &Inner, qpn: u32, identity: u64) -> Result<()> {
     context.ioctl("destroy a queue pair", ioctl::IOC_DESTROY_QP, &mut arg)
 }
 
-/// Writes elements; answers the last one as it stands in a doorbell's slot, if its data are inline.
+/// What the card is to do for a send.
+fn operation(r: &WorkRequest<'_>) -> Result<Operation> {
+    let remote = r.is_one_sided();
+    let line = r.immediate.or(r.invalidate).is_some() || remote;
+    if r.invalidate.is_some() && (r.immediate.is_some() || remote) {
+        return Err(Error::NotOfInvalidate);
+    }
+    if r.source.is_some() && (r.immediate.is_some() || r.inline || r.push || r.remote.is_some()) {
+        return Err(Error::NotOfRead);
+    }
+    if r.atomic.is_some() && (r.immediate.is_some() || r.inline || r.push || r.remote.or(r.source).is_some()) {
+        return Err(Error::NotOfAtomic);
+    }
+    if let Some(local) = r.local {
+        let more = line || r.inline || r.push || !r.sges.is_empty();
+        return local.operation().filter(|_| !more).ok_or(Error::NotOfLocal);
+    }
+    Ok(match (r.atomic, r.source, r.remote, r.immediate, r.invalidate) {
+        (Some((remote, Atomic::CompareSwap { expected, new })), ..) => Operation::CompareSwap { remote, expected, new },
+        (Some((remote, Atomic::FetchAdd(number))), ..) => Operation::FetchAdd(remote, number),
+        (_, Some(source), ..) => Operation::Read(source),
+        (_, _, Some(remote), Some(immediate), _) => Operation::WriteImmediate(remote, immediate),
+        (_, _, Some(remote), None, _) => Operation::Write(remote),
+        (_, _, _, Some(immediate), _) => Operation::SendImmediate(immediate),
+        (_, _, _, _, Some(key)) => Operation::SendInvalidate(key),
+        _ => Operation::Send,
+    })
+}
+
+/// Writes elements of sends, or of receives; answers the last one as it stands in a doorbell's slot, if its data are inline.
 ///
 /// # Safety
 /// The ranges of inline sends must be readable.
 unsafe fn post(
     queue: &mut WorkQueue,
     progress: &Progress,
-    opcode: u8,
+    sends: bool,
     requests: &[WorkRequest<'_>],
 ) -> Result<Option<[u64; SLOT_WORDS]>> {
-    let sends = opcode == OP_SEND;
+    let operation = |r| if sends { operation(r) } else { Ok(Operation::Receive) };
     let mut bytes = 0;
     for r in requests {
-        let length = element(opcode, 0, r.wr_id, r.sges)?.length;
-        let max = MAX_SGE - if r.atomic.is_some() { 2 } else { 1 };
-        let remote = r.is_one_sided();
-        let line = r.immediate.or(r.invalidate).is_some() || remote;
-        if sends && r.invalidate.is_some() && (r.immediate.is_some() || remote) {
-            return Err(Error::NotOfInvalidate);
-        }
-        if sends && r.source.is_some() && (r.immediate.is_some() || r.inline || r.push || r.remote.is_some()) {
-            return Err(Error::NotOfRead);
-        }
-        if let Some((Remote { va, .. }, _)) = r.atomic.filter(|_| sends) {
-            let more = r.immediate.is_some() || r.inline || r.push || r.remote.or(r.source).is_some();
-            if more || length != ATOMIC_BYTES || !va.is_multiple_of(ATOMIC_BYTES.into()) {
-                return Err(Error::NotOfAtomic);
+        let operation = operation(r)?;
+        bytes += if r.inline && sends {
+            let length: u64 = r.sges.iter().map(|s| u64::from(s.len)).sum();
+            if length > MAX_INLINE as u64 {
+                return Err(Error::InlineTooLong { got: length, max: MAX_INLINE });
             }
-        }
-        if let Some(local) = r.local.filter(|_| sends) {
-            let more = line || r.inline || r.push || !r.sges.is_empty();
-            local.put(Wqe::default()).filter(|_| !more).ok_or(Error::NotOfLocal)?;
-        }
-        if sends && line && !r.inline && r.sges.len() > max {
-            return Err(Error::TooManySges { got: r.sges.len(), max });
-        }
-        if r.inline && sends && length as usize > MAX_INLINE {
-            return Err(Error::InlineTooLong { got: length.into(), max: MAX_INLINE });
-        }
-        bytes += u64::from(length);
+            length
+        } else {
+            Request::new(r.wr_id, operation, Data::Ranges(r.sges)).length()?.into()
+        };
     }
     queue.check(progress, requests.len(), bytes)?;
     let mut slot = None;
     for r in requests {
-        let flags = [(r.push, SEND_PUSH), (r.fence, SEND_FENCE), (r.unsignalled, SEND_UNSIGNALLED)];
-        let flags = flags.iter().filter(|flag| flag.0 && sends).map(|flag| flag.1).sum();
-        let mut wqe = element(opcode, flags, r.wr_id, r.sges)?;
-        slot = None;
-        if let Some(local) = r.local.filter(|_| sends) {
-            wqe = local.put(wqe).expect("checked above");
-        }
-        if r.inline && sends {
-            let mut data = [0; MAX_INLINE];
+        let inline = r.inline && sends;
+        let mut data = [0; MAX_INLINE];
+        let data = if inline {
+            let ranges = r.sges.iter().map(|s| (s.va, s.len as usize));
             // SAFETY: as our caller's.
-            let data = unsafe { gather(r.sges, &mut data) };
-            wqe = wqe.with_inline(data).expect("its length is checked above");
-        }
-        if let Some(immediate) = r.immediate.filter(|_| sends) {
-            wqe = wqe.with_immediate(immediate).expect("the number of ranges is checked above");
-        }
-        if let Some(key) = r.invalidate.filter(|_| sends) {
-            wqe = wqe.with_invalidate(key).expect("checked above");
-        }
-        if let Some(Remote { va, key }) = r.remote.filter(|_| sends) {
-            wqe = wqe.with_remote(va, key).expect("the number of ranges is checked above");
-        }
-        if let Some(Remote { va, key }) = r.source.filter(|_| sends) {
-            wqe = wqe.with_source(va, key).expect("the number of ranges is checked above");
-        }
-        if let Some((Remote { va, key }, atomic)) = r.atomic.filter(|_| sends) {
-            wqe = match atomic {
-                Atomic::CompareSwap { expected, new } => wqe.with_compare_swap(va, key, expected, new),
-                Atomic::FetchAdd(number) => wqe.with_fetch_add(va, key, number),
-            }
-            .expect("the number of ranges is checked above");
-        }
-        if r.inline && sends {
-            slot = wqe.slot();
-        }
-        queue.write(progress, &wqe);
+            let len = unsafe { gather(ranges, &mut data) }?;
+            Data::Inline(&data[..len])
+        } else {
+            Data::Ranges(r.sges)
+        };
+        let request = Request {
+            push: r.push,
+            fence: r.fence,
+            unsignalled: r.unsignalled,
+            ..Request::new(r.wr_id, operation(r)?, data)
+        };
+        let element = request.element()?;
+        slot = if inline { element.slot() } else { None };
+        queue.write(progress, &element);
     }
     Ok(slot)
-}
-
-/// Copies the ranges' bytes, together at most `MAX_INLINE`, one behind the other.
-///
-/// # Safety
-/// The ranges must be readable.
-unsafe fn gather<'a>(sges: &[Sge], data: &'a mut [u8; MAX_INLINE]) -> &'a [u8] {
-    let mut at = 0;
-    for sge in sges.iter().filter(|s| s.len != 0) {
-        let part = &mut data[at..at + sge.len as usize];
-        // SAFETY: the caller vouches for the range; our own buffer is nobody else's.
-        unsafe { std::ptr::copy(sge.va as *const u8, part.as_mut_ptr(), part.len()) };
-        at += part.len();
-    }
-    &data[..at]
 }
 
 /// Private data as connection management carries it.
@@ -805,17 +777,10 @@ pub(crate) fn private(data: &[u8]) -> Result<([u8; abi_ring::PRIVATE_DATA], u32)
 }
 
 /// Whether the driver's answer describes queues that we can use.
-fn check_queues(q: &ioctl::CreateQp, config: &QpConfig) -> Option<()> {
-    let sq_end = q.sq_depth.checked_mul(WQE_BYTES)?;
-    let rq_end = q.rq_depth.checked_mul(WQE_BYTES)?.checked_add(q.rq_start)?;
-    (q.sq_depth.is_power_of_two()
-        && q.rq_depth.is_power_of_two()
+fn check_queues(q: &ioctl::CreateQp, config: &QpConfig) -> bool {
+    queues_fit(q.sq_depth, q.rq_depth, q.rq_start, q.bytes)
         && q.sq_depth >= config.send_depth
         && q.rq_depth >= config.recv_depth
-        && q.rq_start.is_multiple_of(align_of::<Wqe>() as u32)
-        && q.rq_start >= sq_end
-        && q.bytes >= rq_end)
-        .then_some(())
 }
 
 #[cfg(test)]
@@ -823,15 +788,15 @@ mod tests {
     use super::*;
     use berth_abi::rows::recv;
     use berth_abi::wqe::{
-        OP_BIND, OP_CMP_SWAP, OP_DELAY, OP_FETCH_ADD, OP_NOP, OP_READ, OP_WRITE, SEND_FENCE, SEND_IMMEDIATE,
-        SEND_INLINE, SEND_INVALIDATE, SEND_UNSIGNALLED, SLOT_INLINE,
+        MAX_SGE, OP_BIND, OP_CMP_SWAP, OP_DELAY, OP_FETCH_ADD, OP_NOP, OP_READ, OP_SEND, OP_WRITE, SEND_FENCE,
+        SEND_IMMEDIATE, SEND_INLINE, SEND_INVALIDATE, SEND_UNSIGNALLED, SLOT_INLINE, WQE_BYTES,
     };
 
     #[test]
     fn answer_with_overlapping_or_short_queues_is_refused() {
         let config = QpConfig { send_depth: 4, recv_depth: 3, ..QpConfig::default() };
         let good = ioctl::CreateQp { sq_depth: 4, rq_depth: 4, rq_start: 4096, bytes: 8192, ..Default::default() };
-        assert!(check_queues(&good, &config).is_some());
+        assert!(check_queues(&good, &config));
         for bad in [
             ioctl::CreateQp { rq_start: 256, ..good },
             ioctl::CreateQp { rq_start: 4097, ..good },
@@ -840,17 +805,17 @@ mod tests {
             ioctl::CreateQp { rq_depth: 3, ..good },
             ioctl::CreateQp { rq_start: u32::MAX - 3, ..good },
         ] {
-            assert!(check_queues(&bad, &config).is_none(), "{bad:?}");
+            assert!(!check_queues(&bad, &config), "{bad:?}");
         }
     }
 
-    /// A send queue of 8 places, and a context with memory in place of the doorbell page.
-    fn sender() -> (Vec<Wqe>, WorkQueue, Progress, Arc<Inner>) {
+    /// A send queue of 8 places.
+    fn sender() -> (Vec<Wqe>, WorkQueue, Progress) {
         let mut memory = vec![Wqe::default(); 8];
         let base = NonNull::new(memory.as_mut_ptr()).unwrap();
         // SAFETY: the vector is never resized and outlives the queue in every test.
         let queue = unsafe { WorkQueue::new(base, 8) };
-        (memory, queue, Progress::new(8), Inner::without_device())
+        (memory, queue, Progress::new(8))
     }
 
     fn range(bytes: &[u8]) -> Sge {
@@ -859,7 +824,7 @@ mod tests {
 
     #[test]
     fn inline_data_are_gathered_into_the_element_and_the_slot_is_its_start() {
-        let (memory, mut queue, progress, _) = sender();
+        let (memory, mut queue, progress) = sender();
         for len in 0..=MAX_INLINE {
             let mut data: Vec<u8> = (0..len as u8).map(|n| 0x80 ^ n.wrapping_mul(37)).collect();
             let (head, tail) = data.split_at(len / 3);
@@ -867,7 +832,7 @@ mod tests {
             let wr_id = 0x0102_0304_0506_0708;
             let request = WorkRequest { wr_id, sges: &sges, push: true, inline: true, ..Default::default() };
             // SAFETY: the ranges are live.
-            let slot = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap();
+            let slot = unsafe { post(&mut queue, &progress, true, &[request]) }.unwrap();
             let sent = data.clone();
             // The memory is the caller's again.
             data.fill(0);
@@ -886,14 +851,14 @@ mod tests {
 
     #[test]
     fn an_immediate_stands_before_the_data_and_goes_with_the_doorbell_if_that_has_room() {
-        let (memory, mut queue, progress, _) = sender();
+        let (memory, mut queue, progress) = sender();
         let data = [7; MAX_INLINE];
         for (len, fits) in [(0, true), (24, true), (25, false), (40, false), (MAX_INLINE, false)] {
             let sges = [range(&data[..len])];
             let request = WorkRequest { sges: &sges, inline: true, immediate: Some(0x1234_5678), ..Default::default() };
             let at = queue.producer() as usize;
             // SAFETY: the ranges are live.
-            let slot = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap();
+            let slot = unsafe { post(&mut queue, &progress, true, &[request]) }.unwrap();
             let words = memory[at].words();
             assert_eq!((words[0] >> 8 & 0xff, words[2], words[3]), (6, 0, 0x1234_5678 << 32));
             assert_eq!(slot.map(|slot| slot.to_vec()), fits.then(|| words[..SLOT_WORDS].to_vec()));
@@ -903,21 +868,21 @@ mod tests {
         for (n, good) in [(MAX_SGE - 1, true), (MAX_SGE, false)] {
             let request = WorkRequest { sges: &ranges[..n], immediate: Some(1), ..Default::default() };
             // SAFETY: as above.
-            let posted = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) };
+            let posted = unsafe { post(&mut queue, &progress, true, &[request]) };
             assert!(if good { posted.is_ok() } else { matches!(posted, Err(Error::TooManySges { got: 7, max: 6 })) });
         }
     }
 
     #[test]
     fn qp_4_a_key_to_invalidate_stands_where_the_immediate_does() {
-        let (memory, mut queue, progress, _) = sender();
+        let (memory, mut queue, progress) = sender();
         let data = [7; MAX_INLINE];
         for inline in [false, true] {
             let sges = [range(&data[..24])];
             let request = WorkRequest { sges: &sges, inline, invalidate: Some(0xabcd_ef01), ..Default::default() };
             let at = queue.producer() as usize;
             // SAFETY: the ranges are live.
-            let slot = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap();
+            let slot = unsafe { post(&mut queue, &progress, true, &[request]) }.unwrap();
             assert_eq!((memory[at].opcode, memory[at].flags & !SEND_INLINE), (OP_SEND, SEND_INVALIDATE));
             assert_eq!(memory[at].sge[0], Sge { va: 0, len: 0, reserved: 0xabcd_ef01 });
             assert_eq!(slot.is_some(), inline);
@@ -928,17 +893,17 @@ mod tests {
                 WorkRequest { source: remote, inline: false, ..request },
             ] {
                 // SAFETY: as above.
-                assert!(matches!(unsafe { post(&mut queue, &progress, OP_SEND, &[bad]) }, Err(Error::NotOfInvalidate)));
+                assert!(matches!(unsafe { post(&mut queue, &progress, true, &[bad]) }, Err(Error::NotOfInvalidate)));
             }
         }
         let request = WorkRequest { invalidate: Some(1), local: Some(Local::Nothing), ..Default::default() };
         // SAFETY: there are no ranges.
-        assert!(matches!(unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }, Err(Error::NotOfLocal)));
+        assert!(matches!(unsafe { post(&mut queue, &progress, true, &[request]) }, Err(Error::NotOfLocal)));
     }
 
     #[test]
     fn qp_3_a_write_names_the_peers_memory_before_its_own() {
-        let (memory, mut queue, progress, _) = sender();
+        let (memory, mut queue, progress) = sender();
         let data = [7; MAX_INLINE];
         let remote = Some(Remote { va: 0x0123_4567_89ab_cdef, key: 0xfedc_ba98 });
         for (immediate, inline) in [(None, false), (Some(0x1234_5678), false), (None, true), (Some(9), true)] {
@@ -946,7 +911,7 @@ mod tests {
             let at = queue.producer() as usize;
             let request = WorkRequest { wr_id: 5, sges: &sges, immediate, inline, remote, ..Default::default() };
             // SAFETY: the ranges are live.
-            let slot = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap();
+            let slot = unsafe { post(&mut queue, &progress, true, &[request]) }.unwrap();
             let wqe = memory[at];
             assert_eq!((wqe.opcode, wqe.length, wqe.num_sge), (OP_WRITE, 24, if inline { 0 } else { 2 }));
             let line = Sge { va: 0x0123_4567_89ab_cdef, len: 0xfedc_ba98, reserved: immediate.unwrap_or(0) };
@@ -959,18 +924,18 @@ mod tests {
         for (n, good) in [(MAX_SGE - 1, true), (MAX_SGE, false)] {
             let request = WorkRequest { sges: &ranges[..n], remote, ..Default::default() };
             // SAFETY: as above.
-            let posted = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) };
+            let posted = unsafe { post(&mut queue, &progress, true, &[request]) };
             assert!(if good { posted.is_ok() } else { matches!(posted, Err(Error::TooManySges { got: 7, max: 6 })) });
         }
         // A receive has no remote memory, so it has no meaning there.
         let request = WorkRequest { sges: &ranges, remote, ..Default::default() };
         // SAFETY: as above.
-        unsafe { post(&mut queue, &progress, OP_RECV, &[request]) }.unwrap();
+        unsafe { post(&mut queue, &progress, false, &[request]) }.unwrap();
     }
 
     #[test]
     fn qp_5_an_element_that_sends_nothing_has_nothing_to_send() {
-        let (memory, mut queue, progress, _) = sender();
+        let (memory, mut queue, progress) = sender();
         let local = |local| WorkRequest { wr_id: 3, local: Some(local), ..Default::default() };
         for (request, wanted) in [
             (local(Local::Nothing), (OP_NOP, 0, 0)),
@@ -980,14 +945,14 @@ mod tests {
         ] {
             let at = queue.producer() as usize;
             // SAFETY: there are no ranges.
-            unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap();
+            unsafe { post(&mut queue, &progress, true, &[request]) }.unwrap();
             assert_eq!((memory[at].opcode, memory[at].flags, memory[at].length), wanted);
         }
         let access = Access { one_shot: true, ..Access::WRITE };
         let bind = local(Local::Bind(Binding { key: 0xabcd_ef01, va: 5, len: 7 << 32 | 9, access }));
         let at = queue.producer() as usize;
         // SAFETY: as above.
-        unsafe { post(&mut queue, &progress, OP_SEND, &[bind]) }.unwrap();
+        unsafe { post(&mut queue, &progress, true, &[bind]) }.unwrap();
         let scope = (recv::KeyScope { one_shot: 1, rights: recv::RIGHT_WRITE, ..recv::KeyScope::default() }).word();
         assert_eq!((memory[at].opcode, memory[at].num_sge, memory[at].length), (OP_BIND, scope as u16, 9));
         assert_eq!((memory[at].sge[0].va, memory[at].sge[0].len, memory[at].sge[0].reserved), (5, 0xabcd_ef01, 7));
@@ -1006,20 +971,20 @@ mod tests {
             local(Local::Delay(1 << 37)),
         ] {
             // SAFETY: the range is live.
-            assert!(matches!(unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }, Err(Error::NotOfLocal)));
+            assert!(matches!(unsafe { post(&mut queue, &progress, true, &[request]) }, Err(Error::NotOfLocal)));
         }
     }
 
     #[test]
     fn qp_3_a_read_names_the_peers_memory_and_has_nothing_of_a_send() {
-        let (memory, mut queue, progress, _) = sender();
+        let (memory, mut queue, progress) = sender();
         let data = [0; 64];
         let source = Some(Remote { va: 0x0123_4567_89ab_cdef, key: 0xfedc_ba98 });
         let sges = [range(&data[..9]), range(&data[9..24])];
         let at = queue.producer() as usize;
         let request = WorkRequest { wr_id: 5, sges: &sges, source, ..Default::default() };
         // SAFETY: the ranges are live.
-        unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap();
+        unsafe { post(&mut queue, &progress, true, &[request]) }.unwrap();
         let wqe = memory[at];
         assert_eq!((wqe.opcode, wqe.flags, wqe.length, wqe.num_sge), (OP_READ, 0, 24, 2));
         assert_eq!(wqe.sge[0], Sge { va: 0x0123_4567_89ab_cdef, len: 0xfedc_ba98, reserved: 0 });
@@ -1032,14 +997,14 @@ mod tests {
             WorkRequest { remote: source, ..plain },
         ] {
             // SAFETY: as above.
-            assert!(matches!(unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }, Err(Error::NotOfRead)));
+            assert!(matches!(unsafe { post(&mut queue, &progress, true, &[request]) }, Err(Error::NotOfRead)));
         }
         assert_eq!(queue.producer() as usize, at + 1);
     }
 
     #[test]
     fn qp_3_an_atomic_has_8_bytes_and_its_operands_behind_the_peers_memory() {
-        let (memory, mut queue, progress, _) = sender();
+        let (memory, mut queue, progress) = sender();
         let data = [0; 64];
         let remote = Remote { va: 0x0123_4567_89ab_cde8, key: 0xfedc_ba98 };
         let sges = [range(&data[..3]), range(&data[3..8])];
@@ -1048,7 +1013,7 @@ mod tests {
         let swap = Atomic::CompareSwap { expected, new };
         let at = queue.producer() as usize;
         // SAFETY: the ranges are live.
-        unsafe { post(&mut queue, &progress, OP_SEND, &[of(swap), of(Atomic::FetchAdd(number))]) }.unwrap();
+        unsafe { post(&mut queue, &progress, true, &[of(swap), of(Atomic::FetchAdd(number))]) }.unwrap();
         for (wqe, opcode, [operand, compare]) in
             [(memory[at], OP_CMP_SWAP, [new, expected]), (memory[at + 1], OP_FETCH_ADD, [number, 0])]
         {
@@ -1071,41 +1036,27 @@ mod tests {
             WorkRequest { atomic: Some((off, swap)), ..plain },
         ] {
             // SAFETY: as above.
-            assert!(matches!(unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }, Err(Error::NotOfAtomic)));
+            assert!(matches!(unsafe { post(&mut queue, &progress, true, &[request]) }, Err(Error::NotOfAtomic)));
         }
         // SAFETY: as above.
-        let refused = unsafe { post(&mut queue, &progress, OP_SEND, &[WorkRequest { sges: many, ..plain }]) };
+        let refused = unsafe { post(&mut queue, &progress, true, &[WorkRequest { sges: many, ..plain }]) };
         assert!(matches!(refused, Err(Error::TooManySges { got: 6, max: 5 })));
         assert_eq!(queue.producer() as usize, at + 2);
     }
 
     #[test]
     fn more_inline_data_than_fit_are_refused_and_nothing_is_posted() {
-        let (_memory, mut queue, progress, _) = sender();
+        let (_memory, mut queue, progress) = sender();
         let data = [1; MAX_INLINE + 1];
         let (few, many) = ([range(&data[..3])], [range(&data)]);
         let requests = [&few, &many].map(|sges| WorkRequest { wr_id: 1, sges, inline: true, ..Default::default() });
         // SAFETY: the ranges are live.
-        let refused = unsafe { post(&mut queue, &progress, OP_SEND, &requests) };
+        let refused = unsafe { post(&mut queue, &progress, true, &requests) };
         assert!(matches!(refused, Err(Error::InlineTooLong { got: 65, max: MAX_INLINE })));
         assert_eq!(queue.producer(), 0);
         // A receive has no data, so the flag has no meaning. SAFETY: as above.
-        assert_eq!(unsafe { post(&mut queue, &progress, OP_RECV, &requests) }.unwrap(), None);
+        assert_eq!(unsafe { post(&mut queue, &progress, false, &requests) }.unwrap(), None);
         assert_eq!(queue.producer(), 2);
-    }
-
-    #[test]
-    fn a_slot_ends_with_the_doorbell_and_a_busy_one_is_left_to_its_thread() {
-        let (_memory, _, _, context) = sender();
-        let element = [1, 2, 3, 4, 5, 6, 7];
-        context.doorbell_with(&element, 8);
-        let written: Vec<u64> = (0..8).map(|i| context.last_doorbell(host::DB_WQE + 8 * i)).collect();
-        assert_eq!(written, [1, 2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!(context.last_doorbell(host::DB_SQ), 0);
-        context.take_slot();
-        context.doorbell_with(&[9; SLOT_WORDS], 10);
-        assert_eq!(context.last_doorbell(host::DB_WQE), 1);
-        assert_eq!(context.last_doorbell(host::DB_SQ), 10);
     }
 
     #[test]

@@ -19,11 +19,11 @@ use crate::error::Result;
 pub unsafe fn doorbell(context: &Context, offset: u32, value: u64) -> Result<()> {
     assert!(offset <= 4088 && offset.is_multiple_of(8));
     context.inner.check_memory("write a doorbell")?;
-    context.inner.doorbell(offset, value);
+    context.inner.doorbells().ring(offset, value);
     Ok(())
 }
 
 /// Address of the context's doorbell page (4096 bytes, device memory: write only).
 pub fn doorbell_page(context: &Context) -> *mut u8 {
-    context.inner.doorbell_page()
+    context.inner.doorbells().page()
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use berth_abi::ioctl;
 use berth_abi::rows::{recv, send};
+use berth_queue::Remote;
 
 use crate::context::Inner;
 use crate::cq::CompletionQueue;
@@ -49,15 +50,6 @@ impl Access {
     fn flags(self) -> u32 {
         if self.one_shot { ioctl::REGISTER_ONE_SHOT } else { 0 }
     }
-}
-
-/// Memory of the peer: an address of its process, and a key that opens it. The peer tells both, as in a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remote {
-    /// Virtual address there.
-    pub va: u64,
-    /// Key of a [`Region`] there.
-    pub key: u32,
 }
 
 #[derive(Debug)]

@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_abi::wqe::{MAX_MESSAGE, MAX_SGE, Sge};
+use berth_queue::Remote;
 
 use crate::context::Context;
 use crate::cq::{Completion, CompletionQueue};
 use crate::error::{Error, Result};
 use crate::mapping::{Buffer, FileMap, Mapping, whole_pages};
 use crate::qp::{Atomic, QpConfig, QueuePair, WorkRequest};
-use crate::region::{ProtectionDomain, Remote};
+use crate::region::ProtectionDomain;
 use crate::wait::Deadline;
 
 /// Longest range of one scatter/gather element that this layer makes.
