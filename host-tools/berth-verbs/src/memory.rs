@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Protection domains and memory regions.
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+
+use crate::rdma_core::{
+    ib_uverbs_alloc_pd_resp, ib_uverbs_reg_mr_resp, ibv_alloc_pd, ibv_cmd_alloc_pd, ibv_cmd_dealloc_pd,
+    ibv_cmd_dereg_mr, ibv_cmd_reg_mr, ibv_context, ibv_mr, ibv_pd, ibv_reg_mr, verbs_mr,
+};
+
+/// An object that libibverbs fills, of zeros.
+fn zeroed<T>() -> *mut T {
+    Box::into_raw(Box::new(MaybeUninit::<T>::zeroed())).cast()
+}
+
+/// Frees what [`zeroed`] gave.
+///
+/// # Safety
+/// Nobody uses it any more.
+unsafe fn free<T>(object: *mut T) {
+    // SAFETY: as the caller says.
+    drop(unsafe { Box::from_raw(object.cast::<MaybeUninit<T>>()) });
+}
+
+pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    let pd = zeroed::<ibv_pd>();
+    let mut command = ibv_alloc_pd::new();
+    let mut answer = ib_uverbs_alloc_pd_resp::default();
+    // SAFETY: command and answer have the sizes given.
+    let error = unsafe {
+        let size = size_of_val(&answer);
+        ibv_cmd_alloc_pd(context, pd, &raw mut command, size_of_val(&command), &raw mut answer, size)
+    };
+    if error != 0 {
+        // SAFETY: the call has failed.
+        unsafe { free(pd) };
+        return null_mut();
+    }
+    pd
+}
+
+pub unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: the caller gives back a domain of ours.
+    unsafe {
+        let error = ibv_cmd_dealloc_pd(pd);
+        if error == 0 {
+            free(pd);
+        }
+        error
+    }
+}
+
+pub unsafe extern "C" fn reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    hca_va: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    let mr = zeroed::<verbs_mr>();
+    let mut command = ibv_reg_mr::new();
+    let mut answer = ib_uverbs_reg_mr_resp::default();
+    // SAFETY: command and answer have the sizes given; the kernel checks the rest.
+    let error = unsafe {
+        let (size, answer) = (size_of_val(&answer), &raw mut answer);
+        let command_size = size_of_val(&command);
+        ibv_cmd_reg_mr(pd, addr, length, hca_va, access, mr, &raw mut command, command_size, answer, size)
+    };
+    if error != 0 {
+        // SAFETY: the call has failed.
+        unsafe { free(mr) };
+        return null_mut();
+    }
+    mr.cast()
+}
+
+pub unsafe extern "C" fn dereg_mr(mr: *mut verbs_mr) -> c_int {
+    // SAFETY: the caller gives back a region of ours.
+    unsafe {
+        let error = ibv_cmd_dereg_mr(mr);
+        if error == 0 {
+            free(mr);
+        }
+        error
+    }
+}

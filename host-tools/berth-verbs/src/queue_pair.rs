@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Queue pairs.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use berth_abi::verbs::VerbsQp;
+use berth_abi::wqe::MAX_INLINE;
+use berth_queue::{Progress, QpProgress, WorkQueue, queues_fit};
+
+use crate::builder::{self, Building};
+use crate::completion::{self, ours as cq_of};
+use crate::context::{Page, page_of};
+use crate::failed;
+use crate::lock::Lock;
+use crate::mapping::Mapping;
+use crate::rdma_core::{
+    Answer, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_STATE, IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPT_RC,
+    VERBS_QP_EX, ib_uverbs_create_qp_resp, ibv_cmd_create_qp_ex, ibv_cmd_destroy_qp, ibv_cmd_modify_qp,
+    ibv_cmd_query_qp, ibv_context, ibv_cq, ibv_create_qp, ibv_modify_qp, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_query_qp, verbs_qp,
+};
+
+/// A queue pair: libibverbs' own, then ours.
+#[repr(C)]
+struct Qp {
+    verbs: verbs_qp,
+    ours: Ours,
+}
+
+pub struct Ours {
+    pub send: Lock<SendQueue>,
+    pub recv: Lock<WorkQueue>,
+    pub progress: Arc<QpProgress>,
+    pub page: Arc<Page>,
+    pub qpn: u32,
+    /// Sends are signalled unless they say something else.
+    pub sq_sig_all: bool,
+    cqs: Cqs,
+    _mapping: Mapping,
+}
+
+/// The send queue, and what is being built for it.
+pub struct SendQueue {
+    pub queue: WorkQueue,
+    pub building: Building,
+}
+
+/// Completion queues, which live longer than the queue pair: the kernel sees to that.
+struct Cqs([*mut ibv_cq; 2]);
+
+// SAFETY: what they point to may be used by any thread.
+unsafe impl Send for Cqs {}
+// SAFETY: as above.
+unsafe impl Sync for Cqs {}
+
+impl Cqs {
+    fn all(&self) -> impl Iterator<Item = &completion::Ours> {
+        let [send, recv] = self.0;
+        let different = (send != recv).then_some(recv);
+        // SAFETY: they were given as completion queues of ours when the queue pair was made, and are still there.
+        [Some(send), different].into_iter().flatten().map(|cq| unsafe { cq_of(cq) })
+    }
+}
+
+/// Our part of a queue pair.
+///
+/// # Safety
+/// It must be one of [`create_qp`]'s or [`create_qp_ex`]'s, and outlive the reference.
+pub unsafe fn ours<'a>(qp: *mut ibv_qp) -> &'a Ours {
+    // SAFETY: as the caller says; libibverbs changes only its own part.
+    unsafe { &(*qp.cast::<Qp>()).ours }
+}
+
+/// Whether sends may be posted: not before the queue pair is ready to send. In error they come out flushed.
+///
+/// # Safety
+/// As [`ours`].
+pub unsafe fn may_send(qp: *mut ibv_qp) -> bool {
+    // SAFETY: as the caller says; another thread may change it meanwhile.
+    unsafe { (&raw const (*qp).state).read_volatile() >= IBV_QPS_RTS }
+}
+
+/// Whether receives may be posted: not in reset.
+///
+/// # Safety
+/// As [`ours`].
+pub unsafe fn may_receive(qp: *mut ibv_qp) -> bool {
+    // SAFETY: as above.
+    unsafe { (&raw const (*qp).state).read_volatile() != IBV_QPS_RESET }
+}
+
+pub unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    // SAFETY: all fields may be zero.
+    let mut all: ibv_qp_init_attr_ex = unsafe { MaybeUninit::zeroed().assume_init() };
+    // SAFETY: the caller's struct.
+    let attr = unsafe { &mut *attr };
+    (all.qp_context, all.send_cq, all.recv_cq) = (attr.qp_context, attr.send_cq, attr.recv_cq);
+    (all.srq, all.cap, all.qp_type, all.sq_sig_all) = (attr.srq, attr.cap, attr.qp_type, attr.sq_sig_all);
+    (all.comp_mask, all.pd) = (IBV_QP_INIT_ATTR_PD, pd);
+    // SAFETY: the caller's domain.
+    let qp = unsafe { create_qp_ex((*pd).context, &raw mut all) };
+    if !qp.is_null() {
+        attr.cap = all.cap;
+    }
+    qp
+}
+
+pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    // SAFETY: the caller's struct.
+    match unsafe { create(context, &mut *attr) } {
+        Ok(qp) => qp,
+        Err(error) => {
+            failed(error);
+            null_mut()
+        }
+    }
+}
+
+/// # Safety
+/// The context must be ours, and so must the completion queues.
+unsafe fn create(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
+    if attr.qp_type != IBV_QPT_RC || !attr.srq.is_null() {
+        return Err(libc::EOPNOTSUPP);
+    }
+    if attr.cap.max_inline_data as usize > MAX_INLINE || attr.send_cq.is_null() || attr.recv_cq.is_null() {
+        return Err(libc::EINVAL);
+    }
+    let built = (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0).then_some(attr.send_ops_flags);
+    if built.is_some_and(|operations| operations & !builder::OPERATIONS != 0) {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let memory = Box::into_raw(Box::new(MaybeUninit::<Qp>::zeroed()));
+    let verbs: *mut verbs_qp = memory.cast();
+    let qp: *mut ibv_qp = memory.cast();
+    let mut command = ibv_create_qp::new();
+    let mut answer = Answer::<ib_uverbs_create_qp_resp, VerbsQp>::default();
+    // SAFETY: command and answer have the sizes given.
+    let error = unsafe {
+        let (size, answer) = (size_of_val(&answer), (&raw mut answer).cast());
+        ibv_cmd_create_qp_ex(context, verbs, attr, &raw mut command, size_of_val(&command), answer, size)
+    };
+    let made = match error {
+        // SAFETY: filled by libibverbs.
+        0 => unsafe { map(context, qp, attr, answer.driver) }.inspect_err(|_| {
+            // SAFETY: just made, and known to nobody.
+            unsafe { ibv_cmd_destroy_qp(qp) };
+        }),
+        error => Err(error),
+    };
+    match made {
+        Ok(ours) => {
+            for cq in ours.cqs.all() {
+                cq.attach(ours.qpn, &ours.progress);
+            }
+            attr.cap.max_inline_data = MAX_INLINE as u32;
+            // SAFETY: the memory is ours, and has a place for it.
+            unsafe {
+                (&raw mut (*qp.cast::<Qp>()).ours).write(ours);
+                if built.is_some() {
+                    (*verbs).comp_mask |= VERBS_QP_EX;
+                    builder::install(&mut (*verbs).qp_ex);
+                }
+            }
+            Ok(qp)
+        }
+        Err(error) => {
+            // SAFETY: known to nobody.
+            drop(unsafe { Box::from_raw(memory) });
+            Err(error)
+        }
+    }
+}
+
+/// Maps what the kernel has made.
+///
+/// # Safety
+/// The context must be ours, and the queue pair as libibverbs has filled it.
+unsafe fn map(
+    context: *mut ibv_context,
+    qp: *mut ibv_qp,
+    attr: &ibv_qp_init_attr_ex,
+    answer: VerbsQp,
+) -> Result<Ours, c_int> {
+    let VerbsQp { offset, bytes, sq_depth, rq_depth, rq_start } = answer;
+    if !queues_fit(sq_depth, rq_depth, rq_start, bytes) {
+        return Err(libc::EPROTO);
+    }
+    // SAFETY: as the caller says.
+    let (fd, page, qpn) = unsafe { ((*context).cmd_fd, page_of(context), (*qp).qp_num) };
+    let mapping = Mapping::new(fd, offset, bytes as usize, true)?;
+    let sends: NonNull<u8> = mapping.first();
+    // SAFETY: it lies in the mapping (checked above).
+    let recvs = unsafe { sends.add(rq_start as usize) };
+    // SAFETY: the mapping holds so many elements from there on (checked above), and lives beside the queue.
+    let queue = unsafe { WorkQueue::new(sends.cast(), sq_depth) };
+    // SAFETY: as above, behind the send queue.
+    let recv = unsafe { WorkQueue::new(recvs.cast(), rq_depth) };
+    let (send_progress, recv_progress) = (Progress::new(sq_depth), Progress::new(rq_depth));
+    Ok(Ours {
+        send: Lock::new(SendQueue { queue, building: Building::default() }),
+        recv: Lock::new(recv),
+        progress: Arc::new(QpProgress { message: true, send: send_progress, recv: recv_progress }),
+        page,
+        qpn,
+        sq_sig_all: attr.sq_sig_all != 0,
+        cqs: Cqs([attr.send_cq, attr.recv_cq]),
+        _mapping: mapping,
+    })
+}
+
+pub unsafe extern "C" fn query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+    init_attr: *mut ibv_qp_init_attr,
+) -> c_int {
+    let mut command = ibv_query_qp::new();
+    // SAFETY: the caller's arguments; the command has the size given.
+    unsafe { ibv_cmd_query_qp(qp, attr, mask, init_attr, &raw mut command, size_of_val(&command)) }
+}
+
+pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    let mut command = ibv_modify_qp::new();
+    // SAFETY: the caller's arguments; the command has the size given.
+    let error = unsafe { ibv_cmd_modify_qp(qp, attr, mask, &raw mut command, size_of_val(&command)) };
+    // SAFETY: as above.
+    if error == 0 && mask & IBV_QP_STATE != 0 && unsafe { (*attr).qp_state } == IBV_QPS_RESET {
+        // SAFETY: the caller's queue pair.
+        unsafe { ours(qp) }.reset();
+    }
+    error
+}
+
+impl Ours {
+    /// The card has forgotten all that was posted, and so do the queues and the completion queues.
+    fn reset(&self) {
+        let (mut send, mut recv) = (self.send.lock(), self.recv.lock());
+        for cq in self.cqs.all() {
+            cq.drop_of(self.qpn);
+        }
+        send.queue.reset(&self.progress.send);
+        recv.reset(&self.progress.recv);
+    }
+}
+
+pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
+    // SAFETY: the caller gives back a queue pair of ours.
+    unsafe {
+        let error = ibv_cmd_destroy_qp(qp);
+        if error == 0 {
+            let qp = Box::from_raw(qp.cast::<Qp>());
+            for cq in qp.ours.cqs.all() {
+                cq.detach(qp.ours.qpn, &qp.ours.progress);
+            }
+        }
+        error
+    }
+}

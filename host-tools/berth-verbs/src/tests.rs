@@ -1,0 +1,788 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The provider as libibverbs calls it, over a stand-in for kernel and card.
+
+use std::ffi::{CStr, c_int, c_uint};
+use std::mem::zeroed;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use berth_abi::host::{DB_CQ, DB_RQ, DB_SQ, DB_WQE};
+use berth_abi::status::*;
+use berth_abi::wqe::*;
+
+use crate::OPS;
+use crate::fake::{Kernel, MAX_CQE, MAX_WR, REGISTERED, channel};
+use crate::rdma_core::*;
+
+/// Calls a function of the table.
+macro_rules! call {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: every test gives objects of its own bench that are still there.
+        unsafe { OPS.$name.unwrap()($($argument),*) }
+    };
+}
+
+/// Calls a function of an object of the extended interfaces.
+macro_rules! of {
+    ($object:ident.$name:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: as `call`; the object has it.
+        unsafe { (*$object).$name.unwrap()($object, $($argument),*) }
+    };
+}
+
+fn errno() -> c_int {
+    // SAFETY: errno is this thread's own.
+    unsafe { *libc::__errno_location() }
+}
+
+/// The kernel, and a context with a protection domain.
+struct Bench {
+    kernel: Arc<Kernel>,
+    context: *mut verbs_context,
+    pd: *mut ibv_pd,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let kernel = Kernel::new();
+        let driver = registered();
+        // SAFETY: the stand-in looks at the descriptor only.
+        let context = unsafe { driver.alloc_context.unwrap()(null_mut(), kernel.fd(), null_mut()) };
+        assert!(!context.is_null());
+        let mut bench = Self { kernel, context, pd: null_mut() };
+        bench.pd = call!(alloc_pd(bench.context()));
+        bench
+    }
+
+    fn context(&self) -> *mut ibv_context {
+        // SAFETY: it is there as long as the bench.
+        unsafe { &raw mut (*self.context).context }
+    }
+
+    fn cq(&self, cqe: c_int) -> *mut ibv_cq {
+        call!(create_cq(self.context(), cqe, channel(), 0))
+    }
+
+    fn attributes(&self, cq: *mut ibv_cq, depth: u32) -> ibv_qp_init_attr_ex {
+        // SAFETY: all fields may be zero.
+        let mut attr: ibv_qp_init_attr_ex = unsafe { zeroed() };
+        (attr.send_cq, attr.recv_cq, attr.qp_type) = (cq, cq, IBV_QPT_RC);
+        (attr.cap.max_send_wr, attr.cap.max_recv_wr) = (depth, depth);
+        (attr.comp_mask, attr.pd) = (IBV_QP_INIT_ATTR_PD, self.pd);
+        attr
+    }
+
+    /// A queue pair that is ready to send.
+    fn qp(&self, cq: *mut ibv_cq, depth: u32) -> Qp<'_> {
+        let mut attr = self.attributes(cq, depth);
+        self.ready(call!(create_qp_ex(self.context(), &raw mut attr)))
+    }
+
+    fn ready(&self, qp: *mut ibv_qp) -> Qp<'_> {
+        assert!(!qp.is_null());
+        // SAFETY: just made.
+        let qp = Qp { bench: self, qp, qpn: unsafe { (*qp).qp_num } };
+        for state in 1..=IBV_QPS_RTS {
+            qp.modify(state);
+        }
+        qp
+    }
+
+    /// All that is polled at once.
+    fn poll(&self, cq: *mut ibv_cq) -> Vec<ibv_wc> {
+        let mut wc = [ibv_wc::default(); 64];
+        let n = call!(poll_cq(cq, 64, wc.as_mut_ptr()));
+        wc[..usize::try_from(n).unwrap()].to_vec()
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            return;
+        }
+        call!(dealloc_pd(self.pd));
+        call!(free_context(self.context()));
+        self.kernel.forget();
+        let state = self.kernel.state();
+        assert_eq!((state.contexts, state.others), (0, 0));
+    }
+}
+
+struct Qp<'a> {
+    bench: &'a Bench,
+    qp: *mut ibv_qp,
+    qpn: u32,
+}
+
+impl Qp<'_> {
+    /// As libibverbs' own `ibv_modify_qp`.
+    fn modify(&self, state: c_uint) {
+        // SAFETY: all fields may be zero.
+        let mut attr: ibv_qp_attr = unsafe { zeroed() };
+        attr.qp_state = state;
+        assert_eq!(call!(modify_qp(self.qp, &raw mut attr, IBV_QP_STATE)), 0);
+        // SAFETY: it is there.
+        unsafe { (*self.qp).state = state };
+    }
+
+    /// Posts sends; answers the error, and which of them was bad.
+    fn send(&self, requests: &mut [ibv_send_wr]) -> (c_int, Option<usize>) {
+        let first = requests.as_mut_ptr();
+        for n in 1..requests.len() {
+            requests[n - 1].next = first.wrapping_add(n);
+        }
+        let mut bad = null_mut();
+        let error = call!(post_send(self.qp, first, &raw mut bad));
+        // SAFETY: it points into the slice.
+        (error, (!bad.is_null()).then(|| unsafe { bad.offset_from(first) } as usize))
+    }
+
+    fn recv(&self, wr_id: u64, sges: &[ibv_sge]) -> c_int {
+        let sg_list = sges.as_ptr().cast_mut();
+        let mut wr = ibv_recv_wr { wr_id, next: null_mut(), sg_list, num_sge: sges.len() as c_int };
+        let mut bad = null_mut();
+        let error = call!(post_recv(self.qp, &raw mut wr, &raw mut bad));
+        assert_eq!(bad.is_null(), error == 0);
+        error
+    }
+
+    fn element(&self, at: u32) -> Wqe {
+        self.bench.kernel.element(self.qpn, false, at)
+    }
+
+    fn cqe(&self, opcode: u8) -> Cqe {
+        Cqe { qpn: self.qpn, opcode, ..Cqe::default() }
+    }
+}
+
+fn registered() -> &'static verbs_device_ops {
+    // SAFETY: the library's constructor, which has run before main, has given a constant.
+    unsafe { REGISTERED.load(Ordering::Acquire).as_ref() }.expect("the constructor has run")
+}
+
+fn sge(addr: u64, length: u32) -> ibv_sge {
+    ibv_sge { addr, length, lkey: 0xdead }
+}
+
+fn over(data: &[u8]) -> ibv_sge {
+    sge(data.as_ptr() as u64, data.len() as u32)
+}
+
+fn request(wr_id: u64, opcode: c_uint, flags: c_uint, sges: &[ibv_sge]) -> ibv_send_wr {
+    // SAFETY: all fields may be zero.
+    let mut wr: ibv_send_wr = unsafe { zeroed() };
+    (wr.wr_id, wr.opcode, wr.send_flags) = (wr_id, opcode, flags);
+    (wr.sg_list, wr.num_sge) = (sges.as_ptr().cast_mut(), sges.len() as c_int);
+    wr
+}
+
+#[test]
+fn the_constructor_registers_cards_by_their_numbers_and_names() {
+    let driver = registered();
+    // SAFETY: constants.
+    let (name, devices) = unsafe { (CStr::from_ptr(driver.name), std::slice::from_raw_parts(driver.match_table, 3)) };
+    assert_eq!(name, c"berth");
+    assert_eq!((driver.match_min_abi_version, driver.match_max_abi_version), (1, 1));
+    assert_eq!((devices[0].kind, devices[0].vendor, devices[0].device), (VERBS_MATCH_PCI, 0x10ee, 0xbe47));
+    assert_eq!((devices[1].kind, devices[2].kind), (VERBS_MATCH_MODALIAS, VERBS_MATCH_SENTINEL));
+    // SAFETY: given back below, and not used.
+    unsafe {
+        let device = driver.alloc_device.unwrap()(null_mut());
+        driver.uninit_device.unwrap()(device);
+    }
+}
+
+#[test]
+fn a_driver_of_another_version_is_refused() {
+    let kernel = Kernel::new();
+    kernel.state().abi += 1;
+    // SAFETY: the stand-in looks at the descriptor only.
+    let context = unsafe { registered().alloc_context.unwrap()(null_mut(), kernel.fd(), null_mut()) };
+    assert!(context.is_null());
+    assert_eq!((errno(), kernel.state().contexts), (libc::EPROTONOSUPPORT, 0));
+    kernel.forget();
+}
+
+#[test]
+fn device_port_and_memory_are_the_kernels() {
+    let bench = Bench::new();
+    let mut attr = [1; 64];
+    assert_eq!(call!(query_device_ex(bench.context(), null_mut(), &raw mut attr, 64)), 0);
+    assert_eq!(attr.map(|c| c as u8)[..6], *b"1.2.3\0");
+    assert_eq!(call!(query_port(bench.context(), 1, null_mut())), 0);
+    let data = [0u8; 8];
+    let at = data.as_ptr() as u64;
+    let mr = call!(reg_mr(bench.pd, data.as_ptr().cast_mut().cast(), 8, at, 1));
+    // SAFETY: just made.
+    assert_eq!(unsafe { (*mr).rkey }, 0x1234);
+    assert_eq!(call!(dereg_mr(mr.cast())), 0);
+    assert!(call!(reg_mr(bench.pd, data.as_ptr().cast_mut().cast(), 8, 0, 1)).is_null());
+}
+
+#[test]
+fn each_operation_becomes_its_element() {
+    let bench = Bench::new();
+    let cq = bench.cq(16);
+    let qp = bench.qp(cq, 16);
+    let (remote_addr, rkey) = (0x0123_4567_89ab_cde8, 0xfedc_ba98);
+    let immediate = u32::from_ne_bytes([0x11, 0x22, 0x33, 0x44]);
+    let mut requests: Vec<_> = [
+        IBV_WR_SEND,
+        IBV_WR_SEND_WITH_IMM,
+        IBV_WR_SEND_WITH_INV,
+        IBV_WR_RDMA_WRITE,
+        IBV_WR_RDMA_WRITE_WITH_IMM,
+        IBV_WR_RDMA_READ,
+        IBV_WR_ATOMIC_CMP_AND_SWP,
+        IBV_WR_ATOMIC_FETCH_AND_ADD,
+    ]
+    .into_iter()
+    .enumerate()
+    .map(|(n, opcode)| request(n as u64, opcode, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_FENCE, &[]))
+    .collect();
+    let sges = [sge(0x1000, 3), sge(0x2000, 5)];
+    for wr in &mut requests {
+        (wr.sg_list, wr.num_sge, wr.imm_data) = (sges.as_ptr().cast_mut(), 2, immediate);
+        wr.wr = if wr.opcode < IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_SEND_WITH_INV {
+            wr { rdma: rdma { remote_addr, rkey } }
+        } else {
+            wr { atomic: atomic { remote_addr, compare_add: 7, swap: 9, rkey } }
+        };
+    }
+    assert_eq!(qp.send(&mut requests), (0, None));
+    let here = [Sge { va: 0x1000, len: 3, reserved: 0 }, Sge { va: 0x2000, len: 5, reserved: 0 }];
+    let line = |va, len, reserved| Sge { va, len, reserved };
+    let there = line(remote_addr, rkey, 0);
+    // The bytes on the wire are those in memory: the card's number has the first one highest.
+    let number = 0x1122_3344;
+    for (n, opcode, flags, lines) in [
+        (0, OP_SEND, SEND_PUSH, vec![]),
+        (1, OP_SEND, SEND_PUSH | SEND_IMMEDIATE, vec![line(0, 0, number)]),
+        (2, OP_SEND, SEND_PUSH | SEND_INVALIDATE, vec![line(0, 0, immediate)]),
+        (3, OP_WRITE, 0, vec![there]),
+        (4, OP_WRITE, SEND_PUSH | SEND_IMMEDIATE, vec![line(remote_addr, rkey, number)]),
+        (5, OP_READ, 0, vec![there]),
+        (6, OP_CMP_SWAP, 0, vec![there, line(9, 7, 0)]),
+        (7, OP_FETCH_ADD, 0, vec![there, line(7, 0, 0)]),
+    ] {
+        let wqe = qp.element(n);
+        assert_eq!((wqe.opcode, wqe.flags, wqe.wr_id), (opcode, flags | SEND_FENCE, n.into()), "{n}");
+        assert_eq!((wqe.num_sge, wqe.length), (2, 8), "{n}");
+        let k = lines.len();
+        assert_eq!((&wqe.sge[..k], &wqe.sge[k..k + 2]), (&lines[..], &here[..]), "{n}");
+    }
+    assert_eq!(bench.kernel.doorbell(DB_SQ), 64 << 32 | 8 << 16 | u64::from(qp.qpn), "one doorbell for all");
+    call!(destroy_qp(qp.qp));
+    call!(destroy_cq(cq));
+}
+
+#[test]
+fn a_bad_request_is_named_and_those_before_it_are_posted() {
+    let bench = Bench::new();
+    let cq = bench.cq(16);
+    let qp = bench.qp(cq, 4);
+    let many = [sge(0x1000, 1); 8];
+    let good = || request(1, IBV_WR_SEND, IBV_SEND_SIGNALED, &many[..1]);
+    let read = |flags, sges| request(2, IBV_WR_RDMA_READ, flags, sges);
+    let huge = [sge(0, 1 << 31)];
+    let mut posted = 0;
+    for bad in [
+        request(2, IBV_WR_SEND, 0, &many),
+        request(2, IBV_WR_RDMA_WRITE, 0, &many[..7]),
+        request(2, IBV_WR_SEND, 0, &huge),
+        request(2, IBV_WR_SEND, 1 << 4, &[]),
+        request(2, 7, 0, &[]),
+        request(2, 99, 0, &[]),
+        request(2, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, &many[..1]),
+        read(IBV_SEND_INLINE, &many[..0]),
+        ibv_send_wr { num_sge: -1, ..good() },
+    ] {
+        assert_eq!(qp.send(&mut [good(), bad, good()]), (libc::EINVAL, Some(1)));
+        posted += 1;
+        assert_eq!(bench.kernel.doorbell(DB_SQ) >> 16 & 0xffff, posted);
+        bench.kernel.complete(cqn(cq), Cqe { credit: posted as u32, ..qp.cqe(OP_SEND) });
+        assert_eq!(bench.poll(cq).len(), 1);
+    }
+    // The fifth has no room.
+    let mut six: Vec<_> = (0..6).map(|_| good()).collect();
+    assert_eq!(qp.send(&mut six), (libc::ENOMEM, Some(4)));
+    assert_eq!(qp.recv(1, &many), libc::EINVAL);
+    for n in 0..4 {
+        assert_eq!(qp.recv(n, &many[..7]), 0);
+    }
+    assert_eq!(qp.recv(4, &[]), libc::ENOMEM);
+    assert_eq!(bench.kernel.doorbell(DB_RQ), 4 << 16 | u64::from(qp.qpn));
+    call!(destroy_qp(qp.qp));
+    call!(destroy_cq(cq));
+}
+
+#[test]
+fn unsignalled_sends_complete_with_the_next_one_and_queues_go_round() {
+    let bench = Bench::new();
+    let cq = bench.cq(8);
+    let qp = bench.qp(cq, 4);
+    let data = [0; 4];
+    let mut told = 0;
+    for n in 0u32..17_000 {
+        let mut four = [0, 0, 0, IBV_SEND_SIGNALED].map(|flags| request(n.into(), IBV_WR_SEND, flags, &[]));
+        assert_eq!(qp.send(&mut four), (0, None));
+        assert_eq!(qp.send(&mut [request(0, IBV_WR_SEND, 0, &[])]), (libc::ENOMEM, Some(0)));
+        assert_eq!([0, 1, 2, 3].map(|at| qp.element(at).flags), [16, 16, 16, 0]);
+        assert_eq!(qp.recv(n.into(), &[over(&data)]), 0);
+        let cqn = cqn(cq);
+        bench.kernel.complete(cqn, Cqe { wr_id: n.into(), credit: (4 * (n + 1)) & 0xffff, ..qp.cqe(OP_SEND) });
+        bench.kernel.complete(cqn, Cqe { wr_id: n.into(), byte_len: 4, ..qp.cqe(OP_RECV) });
+        let wc = bench.poll(cq);
+        assert_eq!([wc[0].opcode, wc[1].opcode], [IBV_WC_SEND, IBV_WC_RECV]);
+        assert!(wc.len() == 2 && wc.iter().all(|wc| wc.wr_id == n.into() && wc.status == IBV_WC_SUCCESS));
+        told = bench.kernel.doorbell(DB_CQ) >> 16;
+    }
+    assert!(2 * 17_000 - told <= 8, "the card knows that the ring has room");
+    call!(destroy_qp(qp.qp));
+    call!(destroy_cq(cq));
+}
+
+fn cqn(cq: *mut ibv_cq) -> u32 {
+    // SAFETY: it is there.
+    unsafe { (*cq).handle }
+}
+
+#[test]
+fn all_sends_are_signalled_if_the_queue_pair_says_so() {
+    let bench = Bench::new();
+    let cq = bench.cq(8);
+    // SAFETY: all fields may be zero.
+    let mut attr: ibv_qp_init_attr = unsafe { zeroed() };
+    (attr.send_cq, attr.recv_cq, attr.qp_type, attr.sq_sig_all) = (cq, cq, IBV_QPT_RC, 1);
+    (attr.cap.max_send_wr, attr.cap.max_recv_wr) = (4, 4);
+    let qp = bench.ready(call!(create_qp(bench.pd, &raw mut attr)));
+    assert_eq!(attr.cap.max_inline_data, 64);
+    assert_eq!(qp.send(&mut [request(0, IBV_WR_SEND, 0, &[])]), (0, None));
+    assert_eq!(qp.element(0).flags, 0);
+    call!(destroy_qp(qp.qp));
+    call!(destroy_cq(cq));
+}
+
+#[test]
+fn inline_data_are_the_callers_again_at_once_and_go_with_the_doorbell_if_they_fit() {
+    let bench = Bench::new();
+    let cq = bench.cq(8);
+    let qp = bench.qp(cq, 8);
+    let mut data: Vec<u8> = (0..65).collect();
+    let inline = |sges: &[ibv_sge]| request(5, IBV_WR_SEND, IBV_SEND_INLINE | IBV_SEND_SIGNALED, sges);
+    let sges = [over(&data[..20]), sge(0, 0), over(&data[20..40])];
+    assert_eq!(qp.send(&mut [inline(&sges)]), (0, None));
+    assert_eq!(bench.kernel.doorbell(DB_WQE + 56), 40 << 32 | 1 << 16 | u64::from(qp.qpn));
+    assert_eq!(bench.kernel.doorbell(DB_SQ), 0);
+    assert_eq!(qp.send(&mut [inline(&[over(&data[..64])])]), (0, None));
+    assert_eq!(bench.kernel.doorbell(DB_SQ), 104 << 32 | 2 << 16 | u64::from(qp.qpn));
+    let expected = data.clone();
+    data.fill(0xff);
+    for (at, len) in [(0, 40), (1, 64)] {
+        let wqe = qp.element(at);
+        assert_eq!((wqe.flags, wqe.num_sge, wqe.length), (SEND_INLINE, 0, len));
+        let bytes: Vec<u8> = wqe.words()[2..].iter().flat_map(|word| word.to_le_bytes()).collect();
+        assert_eq!(bytes[..len as usize], expected[..len as usize]);
+    }
+    assert_eq!(qp.send(&mut [inline(&[over(&data)])]), (libc::EINVAL, Some(0)));
+    call!(destroy_qp(qp.qp));
+    call!(destroy_cq(cq));
+}
+
+#[test]
+fn each_status_has_the_name_that_verbs_have_for_it() {
+    let bench = Bench::new();
+    let cq = bench.cq(8);
+    let qp = bench.qp(cq, 4);
+    for (sent, (status, send, recv)) in (1..).zip([
+        (WC_OK, IBV_WC_SUCCESS, IBV_WC_SUCCESS),
+        (WC_BAD_WQE, IBV_WC_LOC_QP_OP_ERR, IBV_WC_LOC_QP_OP_ERR),
+        (WC_LOCAL_PROTECTION, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_PROT_ERR),
+        (WC_OVER_BUDGET, IBV_WC_GENERAL_ERR, IBV_WC_GENERAL_ERR),
+        (WC_WITHDRAWN, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_PROT_ERR),
+        (WC_RETRY_EXCEEDED, IBV_WC_RETRY_EXC_ERR, IBV_WC_RETRY_EXC_ERR),
+        (WC_FLUSHED, IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR),
+        (WC_REMOTE_ERROR, IBV_WC_REM_OP_ERR, IBV_WC_REM_OP_ERR),
+        (WC_TOO_LONG, IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR),
+        (WC_NO_MEMORY, IBV_WC_GENERAL_ERR, IBV_WC_GENERAL_ERR),
+        (WC_REMOTE_ACCESS, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR),
+        (WC_BIND, IBV_WC_MW_BIND_ERR, IBV_WC_MW_BIND_ERR),
+        (WC_RNR_RETRY, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR),
+        (200, IBV_WC_GENERAL_ERR, IBV_WC_GENERAL_ERR),
+    ]) {
+        assert_eq!(qp.send(&mut [request(7, IBV_WR_SEND, 0, &[])]), (0, None));
+        assert_eq!(qp.recv(8, &[]), 0);
+        // One that is not signalled has a completion if it fails.
+        bench.kernel.complete(cqn(cq), Cqe { wr_id: 7, status, credit: sent, ..qp.cqe(OP_SEND) });
+        bench.kernel.complete(cqn(cq), Cqe { wr_id: 8, status, ..qp.cqe(OP_RECV) });
+        let wc = bench.poll(cq);
+        assert_eq!([wc[0].status, wc[1].status], [send, recv], "{status}");
+        assert!(wc.iter().all(|wc| wc.vendor_err == status.into() && wc.qp_num == qp.qpn));
+    }
+    call!(destroy_qp(qp.qp));
+    call!(destroy_cq(cq));
+}
+
+#[test]
+fn a_completion_names_operation_length_immediate_and_key() {
+    let bench = Bench::new();
+    let cq = bench.cq(16);
+    let qp = bench.qp(cq, 16);
+    let with = |opcode, flags| Cqe { flags, remaining: 0x1122_3344, byte_len: 9, ..qp.cqe(opcode) };
+    let wire = u32::from_ne_bytes([0x11, 0x22, 0x33, 0x44]);
+    for (cqe, opcode, flags, data) in [
+        (with(OP_RECV, CQE_PUSH), IBV_WC_RECV, 0, 0),
+        (with(OP_RECV, CQE_IMMEDIATE), IBV_WC_RECV, IBV_WC_WITH_IMM, wire),
+        (with(OP_RECV, CQE_INVALIDATED), IBV_WC_RECV, IBV_WC_WITH_INV, 0x1122_3344),
+        (with(OP_WRITE, CQE_IMMEDIATE), IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM, wire),
+    ] {
+        assert_eq!(qp.recv(1, &[]), 0);
+        bench.kernel.complete(cqn(cq), cqe);
+        let wc = bench.poll(cq)[0];
+        assert_eq!((wc.opcode, wc.wc_flags, wc.imm_data, wc.byte_len), (opcode, flags, data, 9));
+    }
+    for (n, (cqe, opcode)) in [
+        (with(OP_SEND, 0), IBV_WC_SEND),
+        (with(OP_WRITE, 0), IBV_WC_RDMA_WRITE),
+        (with(OP_READ, 0), IBV_WC_RDMA_READ),
+        (with(OP_CMP_SWAP, 0), IBV_WC_COMP_SWAP),
+        (with(OP_FETCH_ADD, 0), IBV_WC_FETCH_ADD),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(qp.send(&mut [request(1, IBV_WR_SEND, IBV_SEND_SIGNALED, &[])]), (0, None));
+        bench.kernel.complete(cqn(cq), Cqe { credit: n as u32 + 1, ..cqe });
+        let wc = bench.poll(cq)[0];
+        assert_eq!((wc.opcode, wc.wc_flags), (opcode, 0));
+    }
+    call!(destroy_qp(qp.qp));
+    call!(destroy_cq(cq));
+}
+
+#[test]
+fn elements_are_posted_in_the_states_that_verbs_name() {
+    let bench = Bench::new();
+    let cq = bench.cq(8);
+    let qp = bench.qp(cq, 4);
+    for (state, sends, receives) in
+        [(0, false, false), (1, false, true), (2, false, true), (3, true, true), (6, true, true)]
+    {
+        qp.modify(IBV_QPS_RESET);
+        qp.modify(state);
+        let error = |good| if good { 0 } else { libc::EINVAL };
+        assert_eq!(qp.send(&mut [request(0, IBV_WR_SEND, 0, &[])]).0, error(sends), "{state}");
+        assert_eq!(qp.recv(0, &[]), error(receives), "{state}");
+    }
+    call!(destroy_qp(qp.qp));
+    call!(destroy_cq(cq));
+}
+
+#[test]
+fn a_reset_empties_the_queues_and_leaves_no_completions_behind() {
+    let bench = Bench::new();
+    let (send_cq, recv_cq) = (bench.cq(8), bench.cq(8));
+    let mut attr = bench.attributes(send_cq, 4);
+    attr.recv_cq = recv_cq;
+    let qp = bench.ready(call!(create_qp_ex(bench.context(), &raw mut attr)));
+    let other = bench.qp(send_cq, 4);
+    for _ in 0..3 {
+        assert_eq!(qp.send(&mut [request(1, IBV_WR_SEND, 0, &[])]).0, 0);
+        assert_eq!(qp.recv(1, &[]), 0);
+    }
+    assert_eq!(other.send(&mut [request(9, IBV_WR_SEND, IBV_SEND_SIGNALED, &[])]).0, 0);
+    bench.kernel.complete(cqn(send_cq), Cqe { credit: 2, ..qp.cqe(OP_SEND) });
+    bench.kernel.complete(cqn(send_cq), Cqe { wr_id: 9, credit: 1, ..other.cqe(OP_SEND) });
+    bench.kernel.complete(cqn(recv_cq), qp.cqe(OP_RECV));
+    qp.modify(IBV_QPS_RESET);
+    for state in 1..=IBV_QPS_RTS {
+        qp.modify(state);
+    }
+    assert_eq!((bench.poll(send_cq).len(), bench.poll(recv_cq).len()), (1, 0));
+    for _ in 0..4 {
+        assert_eq!(qp.send(&mut [request(2, IBV_WR_SEND, 0, &[])]).0, 0);
+        assert_eq!(qp.recv(2, &[]), 0);
+    }
+    assert_eq!((qp.element(0).wr_id, bench.kernel.doorbell(DB_SQ) >> 16 & 0xffff), (2, 4));
+    bench.kernel.complete(cqn(send_cq), Cqe { wr_id: 2, credit: 4, ..qp.cqe(OP_SEND) });
+    assert_eq!(bench.poll(send_cq)[0].wr_id, 2);
+    call!(destroy_qp(qp.qp));
+    call!(destroy_qp(other.qp));
+    call!(destroy_cq(send_cq));
+    call!(destroy_cq(recv_cq));
+}
+
+#[test]
+fn completions_of_a_destroyed_queue_pair_are_not_given_out() {
+    let bench = Bench::new();
+    let cq = bench.cq(8);
+    let (first, second) = (bench.qp(cq, 4), bench.qp(cq, 4));
+    for qp in [&first, &second, &first, &second] {
+        assert_eq!(qp.recv(qp.qpn.into(), &[]), 0);
+        bench.kernel.complete(cqn(cq), Cqe { wr_id: qp.qpn.into(), ..qp.cqe(OP_RECV) });
+    }
+    assert_eq!(call!(destroy_qp(first.qp)), 0);
+    let left = bench.poll(cq);
+    assert!(left.len() == 2 && left.iter().all(|wc| wc.qp_num == second.qpn));
+    assert_eq!(call!(destroy_qp(second.qp)), 0);
+    assert_eq!(call!(destroy_cq(cq)), 0);
+    assert!(bench.kernel.state().qps.is_empty() && bench.kernel.state().cqs.is_empty());
+}
+
+#[test]
+fn a_completion_that_fits_no_element_is_an_error_and_loses_no_other() {
+    let bench = Bench::new();
+    let cq = bench.cq(8);
+    let qp = bench.qp(cq, 4);
+    for wr_id in 1..3 {
+        assert_eq!(qp.recv(wr_id, &[]), 0);
+        bench.kernel.complete(cqn(cq), Cqe { wr_id, ..qp.cqe(OP_RECV) });
+        bench.kernel.complete(cqn(cq), Cqe { qpn: 99, ..qp.cqe(OP_RECV) });
+    }
+    let mut wc = [ibv_wc::default(); 8];
+    let polls: Vec<_> = (0..5).map(|_| call!(poll_cq(cq, 8, wc.as_mut_ptr()))).collect();
+    assert_eq!(polls, [1, -libc::EIO, 1, -libc::EIO, 0]);
+    call!(destroy_qp(qp.qp));
+    call!(destroy_cq(cq));
+}
+
+#[test]
+fn arming_tells_the_card_what_was_polled() {
+    let bench = Bench::new();
+    let cq = bench.cq(8);
+    let qp = bench.qp(cq, 4);
+    assert_eq!(qp.recv(1, &[]), 0);
+    bench.kernel.complete(cqn(cq), qp.cqe(OP_RECV));
+    assert_eq!(bench.poll(cq).len(), 1);
+    for solicited in [0, 1] {
+        assert_eq!(call!(req_notify_cq(cq, solicited)), 0);
+        assert_eq!(bench.kernel.doorbell(DB_CQ), 1 << 63 | 1 << 16 | u64::from(cqn(cq)));
+    }
+    call!(destroy_qp(qp.qp));
+    call!(destroy_cq(cq));
+}
+
+#[test]
+fn a_completion_queue_is_read_field_by_field() {
+    let bench = Bench::new();
+    // SAFETY: all fields may be zero.
+    let mut attr: ibv_cq_init_attr_ex = unsafe { zeroed() };
+    (attr.cqe, attr.wc_flags) = (8, 1 << 7);
+    assert!(call!(create_cq_ex(bench.context(), &raw mut attr)).is_null());
+    assert_eq!(errno(), libc::EOPNOTSUPP, "there are no time stamps");
+    attr.wc_flags = IBV_WC_STANDARD_FLAGS;
+    let cq = call!(create_cq_ex(bench.context(), &raw mut attr));
+    let qp = bench.qp(cq, 4);
+    let mut how = ibv_poll_cq_attr { comp_mask: 0 };
+    assert_eq!(of!(cq.start_poll(&raw mut how)), libc::ENOENT);
+    for wr_id in 1..3 {
+        assert_eq!(qp.recv(wr_id, &[]), 0);
+        let flags = CQE_IMMEDIATE;
+        bench.kernel.complete(cqn(cq), Cqe { wr_id, byte_len: 6, flags, remaining: 1, ..qp.cqe(OP_RECV) });
+    }
+    let status = WC_FLUSHED;
+    assert_eq!(qp.send(&mut [request(3, IBV_WR_SEND, 0, &[])]).0, 0);
+    bench.kernel.complete(cqn(cq), Cqe { wr_id: 3, status, credit: 1, ..qp.cqe(OP_SEND) });
+    assert_eq!(of!(cq.start_poll(&raw mut how)), 0);
+    for wr_id in 1..3 {
+        // SAFETY: as `call`.
+        assert_eq!(unsafe { ((*cq).wr_id, (*cq).status) }, (wr_id, IBV_WC_SUCCESS));
+        assert_eq!((of!(cq.read_opcode()), of!(cq.read_byte_len())), (IBV_WC_RECV, 6));
+        assert_eq!((of!(cq.read_imm_data()), of!(cq.read_wc_flags())), (1u32.to_be(), IBV_WC_WITH_IMM));
+        assert_eq!((of!(cq.read_qp_num()), of!(cq.read_src_qp()), of!(cq.read_vendor_err())), (qp.qpn, 0, 0));
+        assert_eq!((of!(cq.read_slid()), of!(cq.read_sl()), of!(cq.read_dlid_path_bits())), (0, 0, 0));
+        assert_eq!(of!(cq.next_poll()), 0);
+    }
+    // SAFETY: as `call`.
+    assert_eq!(unsafe { ((*cq).wr_id, (*cq).status) }, (3, IBV_WC_WR_FLUSH_ERR));
+    assert_eq!((of!(cq.read_opcode()), of!(cq.read_vendor_err())), (IBV_WC_SEND, WC_FLUSHED.into()));
+    assert_eq!(of!(cq.next_poll()), libc::ENOENT);
+    of!(cq.end_poll());
+    assert!(bench.poll(cq).is_empty(), "the lock is free again");
+    how.comp_mask = 1;
+    assert_eq!(of!(cq.start_poll(&raw mut how)), libc::EINVAL);
+    call!(destroy_qp(qp.qp));
+    call!(destroy_cq(cq));
+}
+
+#[test]
+fn elements_that_are_built_call_by_call_are_posted_together_or_not_at_all() {
+    let bench = Bench::new();
+    let cq = bench.cq(8);
+    let mut attr = bench.attributes(cq, 8);
+    attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attr.send_ops_flags = 1 << 7;
+    assert!(call!(create_qp_ex(bench.context(), &raw mut attr)).is_null());
+    assert_eq!(errno(), libc::EOPNOTSUPP, "there is no local invalidate");
+    attr.send_ops_flags = crate::builder::OPERATIONS;
+    let made = bench.ready(call!(create_qp_ex(bench.context(), &raw mut attr)));
+    let qp = made.qp.cast::<ibv_qp_ex>();
+    // SAFETY: as `call`.
+    let set = |wr_id, wr_flags| unsafe { ((*qp).wr_id, (*qp).wr_flags) = (wr_id, wr_flags) };
+    // SAFETY: as `call`.
+    assert_eq!(unsafe { (*made.qp.cast::<verbs_qp>()).comp_mask }, VERBS_QP_EX);
+    let sges = [sge(0x1000, 8), sge(0x2000, 0)];
+    let data = *b"0123456789";
+
+    of!(qp.wr_start());
+    set(1, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED);
+    of!(qp.wr_send_imm(5u32.to_be()));
+    of!(qp.wr_set_sge_list(2, sges.as_ptr()));
+    set(2, IBV_SEND_FENCE);
+    of!(qp.wr_rdma_write_imm(3, 0x4000, 6u32.to_be()));
+    of!(qp.wr_set_sge(0, 0x3000, 1));
+    set(3, 0);
+    of!(qp.wr_atomic_cmp_swp(4, 0x5000, 7, 9));
+    of!(qp.wr_set_sge_list(1, sges.as_ptr()));
+    assert_eq!(bench.kernel.doorbell(DB_SQ), 0, "nothing before it is complete");
+    assert_eq!(of!(qp.wr_complete()), 0);
+    assert_eq!(bench.kernel.doorbell(DB_SQ), 17 << 32 | 3 << 16 | u64::from(made.qpn));
+    let [a, b, c] = [0, 1, 2].map(|at| made.element(at));
+    assert_eq!((a.wr_id, a.opcode, a.flags, a.num_sge), (1, OP_SEND, SEND_PUSH | SEND_IMMEDIATE, 2));
+    assert_eq!((b.wr_id, b.opcode, b.flags & SEND_FENCE, b.length), (2, OP_WRITE, SEND_FENCE, 1));
+    assert_eq!(b.sge[0], Sge { va: 0x4000, len: 3, reserved: 6 });
+    assert_eq!((c.wr_id, c.opcode, c.flags, c.sge[1].va), (3, OP_CMP_SWAP, SEND_UNSIGNALLED, 9));
+
+    // All others, and data inline.
+    of!(qp.wr_start());
+    of!(qp.wr_send());
+    of!(qp.wr_send_inv(1));
+    of!(qp.wr_rdma_write(1, 2));
+    of!(qp.wr_rdma_read(1, 2));
+    of!(qp.wr_atomic_fetch_add(1, 8, 1));
+    of!(qp.wr_set_sge(0, 0x1000, 8));
+    assert_eq!(of!(qp.wr_complete()), 0, "five fit");
+    assert_eq!([3, 4, 5, 6, 7].map(|at| made.element(at).opcode), [OP_SEND, OP_SEND, OP_WRITE, OP_READ, OP_FETCH_ADD]);
+    of!(qp.wr_start());
+    of!(qp.wr_send());
+    assert_eq!(of!(qp.wr_complete()), libc::ENOMEM);
+    bench.kernel.complete(cqn(cq), Cqe { credit: 8, ..made.cqe(OP_FETCH_ADD) });
+    assert_eq!(bench.poll(cq).len(), 1);
+
+    let told = bench.kernel.doorbell(DB_SQ);
+    of!(qp.wr_start());
+    of!(qp.wr_send());
+    of!(qp.wr_abort());
+    of!(qp.wr_start());
+    of!(qp.wr_send());
+    of!(qp.wr_send());
+    of!(qp.wr_set_inline_data(data.as_ptr().cast_mut().cast(), 65));
+    assert_eq!(of!(qp.wr_complete()), libc::EINVAL);
+    of!(qp.wr_start());
+    of!(qp.wr_set_sge(0, 0x1000, 8));
+    assert_eq!(of!(qp.wr_complete()), libc::EINVAL, "data of nothing");
+    assert_eq!(bench.kernel.doorbell(DB_SQ), told);
+
+    of!(qp.wr_start());
+    of!(qp.wr_send());
+    let parts =
+        [&data[..4], &data[4..]].map(|part| ibv_data_buf { addr: part.as_ptr().cast_mut().cast(), length: part.len() });
+    of!(qp.wr_set_inline_data_list(2, parts.as_ptr()));
+    assert_eq!(of!(qp.wr_complete()), 0);
+    assert_eq!(bench.kernel.doorbell(DB_WQE + 56) >> 16 & 0xffff, 9);
+    assert_eq!(made.element(0).words()[2].to_le_bytes(), data[..8]);
+    call!(destroy_qp(made.qp));
+    call!(destroy_cq(cq));
+}
+
+#[test]
+fn sizes_that_cannot_be_are_refused_and_leave_nothing_behind() {
+    let bench = Bench::new();
+    for (cqe, error) in [(0, libc::EINVAL), (-1, libc::EINVAL), (MAX_CQE as c_int + 1, libc::EINVAL)] {
+        assert!(bench.cq(cqe).is_null());
+        assert_eq!(errno(), error);
+    }
+    // The largest one has no room for the card to be told late.
+    let cq = bench.cq(MAX_CQE as c_int);
+    // SAFETY: just made.
+    assert_eq!(unsafe { (*cq).cqe }, MAX_CQE as c_int);
+    bench.kernel.state().cq_bytes = Some(32);
+    assert!(bench.cq(8).is_null());
+    assert_eq!(errno(), libc::EPROTO);
+    let refused = |change: &dyn Fn(&mut ibv_qp_init_attr_ex)| {
+        let mut attr = bench.attributes(cq, 4);
+        change(&mut attr);
+        assert!(call!(create_qp_ex(bench.context(), &raw mut attr)).is_null());
+        errno()
+    };
+    assert_eq!(refused(&|attr| attr.cap.max_inline_data = 65), libc::EINVAL);
+    assert_eq!(refused(&|attr| attr.cap.max_recv_wr = MAX_WR + 1), libc::EINVAL);
+    assert_eq!(refused(&|attr| attr.qp_type = 4), libc::EOPNOTSUPP);
+    assert_eq!(refused(&|attr| attr.srq = channel()), libc::EOPNOTSUPP);
+    assert_eq!(refused(&|attr| attr.send_cq = null_mut()), libc::EINVAL);
+    bench.kernel.state().rq_depth = Some(3);
+    assert_eq!(refused(&|_| ()), libc::EPROTO);
+    assert!(bench.kernel.state().qps.is_empty() && bench.kernel.state().cqs.len() == 1);
+    call!(destroy_cq(cq));
+}
+
+/// A queue pair that threads share.
+struct Shared<'a>(&'a Qp<'a>, *mut ibv_cq);
+// SAFETY: the provider's functions may be called by any thread.
+unsafe impl Sync for Shared<'_> {}
+
+impl<'a> Shared<'a> {
+    fn qp(&self) -> &'a Qp<'a> {
+        self.0
+    }
+
+    fn cq(&self) -> *mut ibv_cq {
+        self.1
+    }
+}
+
+#[test]
+fn threads_may_post_to_one_queue_pair_and_poll_one_completion_queue() {
+    const EACH: u64 = 2000;
+    let bench = Bench::new();
+    let cq = bench.cq(32);
+    let qp = bench.qp(cq, 8);
+    let shared = Shared(&qp, cq);
+    let done = std::sync::atomic::AtomicU64::new(0);
+    thread::scope(|scope| {
+        let shared = &shared;
+        for thread in 0..3 {
+            scope.spawn(move || {
+                for n in 0..EACH {
+                    let wr_id = thread * EACH + n;
+                    while shared.qp().send(&mut [request(wr_id, IBV_WR_SEND, IBV_SEND_SIGNALED, &[])]).0 != 0 {
+                        thread::yield_now();
+                    }
+                }
+            });
+        }
+        // The card.
+        scope.spawn(|| {
+            let mut at = 0;
+            while at < 3 * EACH {
+                let posted = shared.qp().bench.kernel.doorbell(DB_SQ) >> 16 & 0xffff;
+                while posted != at & 0xffff {
+                    let wr_id = shared.qp().element((at % 8) as u32).wr_id;
+                    at += 1;
+                    let credit = (at & 0xffff) as u32;
+                    shared
+                        .qp()
+                        .bench
+                        .kernel
+                        .complete(cqn(shared.cq()), Cqe { wr_id, credit, ..shared.qp().cqe(OP_SEND) });
+                }
+                thread::yield_now();
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while done.load(Ordering::Relaxed) < 3 * EACH {
+                    let got = shared.qp().bench.poll(shared.cq());
+                    done.fetch_add(got.len() as u64, Ordering::Relaxed);
+                    thread::yield_now();
+                }
+            });
+        }
+    });
+    assert_eq!(done.into_inner(), 3 * EACH);
+    call!(destroy_qp(qp.qp));
+    call!(destroy_cq(cq));
+}
