@@ -3,7 +3,7 @@
 
 use crate::{
     abi::{
-        card::{ABI_VERSION, MAX_READS, PCI_DEVICE},
+        card::{ABI_VERSION, MAX_DEPTH, MAX_READS, PCI_DEVICE},
         counters::{
             DRV_COUNTER_TABLE, FW_COUNTER_TABLE, NUM_FW_COUNTERS, NUM_RTL_COUNTERS,
             RTL_COUNTER_TABLE,
@@ -42,8 +42,6 @@ use crate::{
 };
 use kernel::{current, mm::virt::flags, pci::Vendor, prelude::*, sync::Arc};
 
-/// Elements of a queue.
-const MAX_DEPTH: u32 = 256;
 /// Entries of a completion queue.
 const MAX_ENTRIES: u32 = 32768;
 /// Ranges of a send: one place of its element is the peer's address (`Wqe::sge`).
