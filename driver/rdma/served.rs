@@ -3,7 +3,7 @@
 
 use crate::{
     abi::{
-        card::{ABI_VERSION, MAX_DEPTH, MAX_READS, PCI_DEVICE},
+        card::{ABI_VERSION, MAX_DEPTH, MAX_READS, PCI_DEVICE, PCI_VENDOR},
         counters::{
             DRV_COUNTER_TABLE, FW_COUNTER_TABLE, NUM_FW_COUNTERS, NUM_RTL_COUNTERS,
             RTL_COUNTER_TABLE,
@@ -40,7 +40,7 @@ use crate::{
         objects::{own, Domain, Failure, MadeCq, MadeQp, Opened, Region, Told},
     },
 };
-use kernel::{current, mm::virt::flags, pci::Vendor, prelude::*, sync::Arc};
+use kernel::{current, mm::virt::flags, prelude::*, sync::Arc};
 
 /// Entries of a completion queue.
 const MAX_ENTRIES: u32 = 32768;
@@ -128,7 +128,7 @@ impl Driver for Served {
         Limits {
             firmware: registry.card.fw.lock().version.into(),
             guid: crate::card::net::guid(self.device.address_now()),
-            pci: (u16::from(Vendor::XILINX.as_raw()).into(), PCI_DEVICE),
+            pci: (PCI_VENDOR, PCI_DEVICE),
             qps: registry.max_process_qps,
             queue: Capacity {
                 sends: MAX_DEPTH,
