@@ -566,5 +566,8 @@ unsafe extern "C" fn get_stats<T: Driver>(
     _index: c_int,
 ) -> c_int {
     // SAFETY: By the requirements of this function.
-    unsafe { Device::<T>::names(ib).fill(Device::<T>::driver(ib), stats) }
+    unsafe {
+        let driver = Device::<T>::driver(ib);
+        Device::<T>::names(ib).fill(stats, |values| driver.counters(values))
+    }
 }

@@ -47,7 +47,7 @@ impl<T: Driver> Registration<T> {
         module: &'static ThisModule,
         driver: T,
     ) -> Result<Self> {
-        let names = Names::of(&driver)?;
+        let names = Names::new(|add| driver.counter_names(add))?;
         // SAFETY: The core allocates a device of this size, zeroed.
         let ib = unsafe {
             bindings::_ib_alloc_device(size_of::<Device<T>>(), &raw mut bindings::init_net)

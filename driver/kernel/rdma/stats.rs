@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The device's counters, as `rdma statistic` shows them.
 
-use crate::kernel::{bindings, rdma::device::Driver};
+use crate::kernel::bindings;
 use kernel::prelude::*;
 
 /// Names of counters, as the core wants them.
@@ -12,11 +12,13 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Names the counters of a driver.
-    pub(super) fn of<T: Driver>(driver: &T) -> Result<Self> {
+    /// Those that `all` adds, each by a prefix and a name.
+    pub(super) fn new(
+        all: impl FnOnce(&mut dyn FnMut(&str, &str) -> Result) -> Result,
+    ) -> Result<Self> {
         let mut text = KVec::new();
         let mut starts = KVec::new();
-        driver.counter_names(&mut |prefix, name| {
+        all(&mut |prefix, name| {
             starts.push(text.len(), GFP_KERNEL)?;
             for part in [prefix, name] {
                 for byte in part.bytes() {
@@ -47,21 +49,20 @@ impl Names {
         }
     }
 
-    /// Puts the values there; gives how many they are.
+    /// Has the values put there; gives how many they are.
     ///
     /// # Safety
     ///
     /// `stats` is of [`Self::room`], and the caller's to be written.
-    pub(super) unsafe fn fill<T: Driver>(
+    pub(super) unsafe fn fill(
         &self,
-        driver: &T,
         stats: *mut bindings::rdma_hw_stats,
+        values: impl FnOnce(&mut [u64]),
     ) -> c_int {
         // SAFETY: By the requirement of this function there are as many values as names.
-        let values = unsafe {
+        values(unsafe {
             core::slice::from_raw_parts_mut((&raw mut (*stats).value).cast(), self.list.len())
-        };
-        driver.counters(values);
+        });
         self.list.len() as c_int
     }
 }
