@@ -204,7 +204,7 @@ unsafe extern "C" fn port_immutable(
     0
 }
 
-unsafe extern "C" fn link_layer(
+extern "C" fn link_layer(
     _ib: *mut bindings::ib_device,
     _port: u32,
 ) -> bindings::rdma_link_layer {
@@ -272,7 +272,7 @@ unsafe extern "C" fn dealloc_ucontext<T: Driver>(context: *mut bindings::ib_ucon
 }
 
 /// The device goes while the context is there: the core itself takes mappings away and ends objects.
-unsafe extern "C" fn disassociate_ucontext(_context: *mut bindings::ib_ucontext) {}
+extern "C" fn disassociate_ucontext(_context: *mut bindings::ib_ucontext) {}
 
 /// # Safety
 ///
