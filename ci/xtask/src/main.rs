@@ -31,6 +31,7 @@ mod packaging;
 mod panics;
 mod paths;
 mod progress;
+mod provider;
 mod report;
 mod riscv;
 mod steps;

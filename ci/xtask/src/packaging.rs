@@ -86,7 +86,8 @@ fn fresh(builder: &Builder, name: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Writes what a host needs to use a card into a folder: the driver's sources, the firmware, the program `berth`.
+/// Writes what a host needs to use a card into a folder: the driver's sources, the firmware, the program `berth`, the provider
+/// of libibverbs.
 ///
 /// # Errors
 /// When a part does not build, or the folder is there already or cannot be written.
@@ -95,6 +96,9 @@ pub fn package(builder: &Builder, to: &Path) -> Result<()> {
     copy(&builder.context.repo.join("driver"), &to.join("driver"))?;
     fs::copy(builder.firmware()?.image, to.join("berth-fw.bin"))?;
     fs::copy(builder.guest_programs(Flavour::Stock)?.join("berth"), to.join("berth"))?;
+    fs::copy(builder.provider()?, to.join("libberth-rdmav34.so"))?;
+    let named = "berth.driver";
+    fs::copy(builder.context.repo.join("host-tools/berth-verbs").join(named), to.join(named))?;
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use crate::fwimage;
 use crate::kernel::{Flavour, Host, Kernel};
 use crate::needs::{self, Need};
 use crate::progress;
+use crate::provider;
 use crate::sysroot::Sysroot;
 
 /// The user's program, in every guest.
@@ -359,6 +360,24 @@ impl Builder {
         command.env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
         self.cargo_step("the guests' programs", None, "guest-programs", &mut command)?;
         Ok(self.context.built.join("target-guest").join(GUEST_TARGET).join("release"))
+    }
+
+    /// Builds the provider of libibverbs for the sysroot's Debian; returns `libberth-rdmav34.so`.
+    ///
+    /// # Errors
+    /// When it does not build, or libibverbs could not load it.
+    pub fn provider(&self) -> Result<PathBuf> {
+        let arguments = ["build", "--profile", "plugin", "--package", "berth-verbs"];
+        let mut command = self.cargo(&self.context.repo, "target-provider", &arguments)?;
+        self.cargo_step("the provider of libibverbs", None, "provider", &mut command)?;
+        let target = self.context.built.join("target-provider");
+        let bytes = fs::read(target.join("plugin/libberth_rdmav34.so"))?;
+        provider::check(&bytes).context("the provider of libibverbs")?;
+        // A library of Rust cannot have that name.
+        let (library, partial) = (target.join("libberth-rdmav34.so"), target.join("libberth-rdmav34.so.partial"));
+        fs::write(&partial, bytes)?;
+        fs::rename(&partial, &library)?;
+        Ok(library)
     }
 
     /// A make command that builds the driver for a kernel into `output`.

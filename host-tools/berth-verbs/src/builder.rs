@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Posting call by call (`ibv_wr_start`, `ibv_wr_send`, …, `ibv_wr_complete`).
-//!
-//! Elements are kept aside until `ibv_wr_complete`, so that all of them are posted or none.
+//! Posting call by call (`ibv_wr_start`, `ibv_wr_send`, …, `ibv_wr_complete`), and queue pairs for that.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
 
-use berth_abi::wqe::{MAX_INLINE, MAX_SGE, SLOT_WORDS, Sge, Wqe};
-use berth_queue::{Data, Operation, Remote, gather};
+use berth_abi::wqe::{MAX_INLINE, MAX_SGE, Sge};
+use berth_queue::{Operation, Remote, gather};
 
+use crate::building::{Open, Stored};
+use crate::errno::{errno, failed};
 use crate::lock::Held;
-use crate::post::{errno, ranges, request};
-use crate::queue_pair::{SendQueue, may_send, ours};
+use crate::queue_pair::{self, SendQueue, may_send, ours};
 use crate::rdma_core::*;
+use crate::request::ranges;
 
 /// Operations that there are (`send_ops_flags`).
 pub const OPERATIONS: u64 = IBV_QP_EX_WITH_RDMA_WRITE
@@ -23,75 +24,26 @@ pub const OPERATIONS: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
-/// What is built between `ibv_wr_start` and `ibv_wr_complete`.
-#[derive(Default)]
-pub struct Building {
-    /// Elements that are whole.
-    elements: Vec<Wqe>,
-    /// The last one as it stands in a doorbell's slot, if its data are inline.
-    slot: Option<[u64; SLOT_WORDS]>,
-    /// The one whose data may come yet.
-    open: Option<Open>,
-    /// Why nothing can be posted, an errno value; 0: it can.
-    error: c_int,
-}
-
-/// An element whose data may come yet.
-struct Open {
-    wr_id: u64,
-    flags: c_uint,
-    operation: Operation,
-    data: Stored,
-}
-
-/// Data of an element.
-enum Stored {
-    Ranges([Sge; MAX_SGE], usize),
-    Inline([u8; MAX_INLINE], usize),
-}
-
-impl Building {
-    /// Makes the open element whole.
-    fn close(&mut self, sq_sig_all: bool) {
-        let Some(open) = self.open.take() else { return };
-        let (data, inline) = match &open.data {
-            Stored::Ranges(sges, n) => (Data::Ranges(&sges[..*n]), false),
-            Stored::Inline(bytes, n) => (Data::Inline(&bytes[..*n]), true),
-        };
-        let made = request(open.wr_id, open.operation, open.flags, sq_sig_all, data)
-            .and_then(|request| request.element().map_err(errno));
-        match made {
-            Ok(element) => {
-                self.slot = if inline { element.slot() } else { None };
-                self.elements.push(element);
-            }
-            Err(error) => self.fail(error),
-        }
+pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    // SAFETY: the caller's struct.
+    let all = unsafe { &mut *attr };
+    let built = all.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
+    if built && all.send_ops_flags & !OPERATIONS != 0 {
+        failed(libc::EOPNOTSUPP);
+        return null_mut();
     }
-
-    /// The first error is the one that is told.
-    fn fail(&mut self, error: c_int) {
-        if self.error == 0 {
-            self.error = error;
-        }
+    // SAFETY: the caller's context.
+    let qp = unsafe { queue_pair::create(context, all) };
+    // SAFETY: just made.
+    if let Some(verbs) = unsafe { qp.cast::<verbs_qp>().as_mut() }.filter(|_| built) {
+        verbs.comp_mask |= VERBS_QP_EX;
+        install(&mut verbs.qp_ex);
     }
-
-    fn clear(&mut self) {
-        self.elements.clear();
-        (self.slot, self.open, self.error) = (None, None, 0);
-    }
-
-    fn set_data(&mut self, data: Result<Stored, c_int>) {
-        match (data, &mut self.open) {
-            (Ok(data), Some(open)) => open.data = data,
-            (Ok(_), None) => self.fail(libc::EINVAL),
-            (Err(error), _) => self.fail(error),
-        }
-    }
+    qp
 }
 
 /// Puts the functions into a queue pair.
-pub fn install(qp: &mut ibv_qp_ex) {
+fn install(qp: &mut ibv_qp_ex) {
     qp.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
     qp.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
     qp.wr_rdma_read = Some(wr_rdma_read);

@@ -10,7 +10,7 @@ use berth_abi::verbs::VerbsCq;
 use berth_queue::{Completions, QpProgress, ring_fits};
 
 use crate::context::{Page, page_of};
-use crate::failed;
+use crate::errno::failed;
 use crate::lock::{Held, Lock};
 use crate::mapping::Mapping;
 use crate::rdma_core::{

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Devices and contexts.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int};
 use std::io::Write;
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr::null_mut;
@@ -11,13 +11,13 @@ use berth_abi::card::ABI_VERSION;
 use berth_abi::verbs::VerbsContext;
 use berth_queue::Doorbells;
 
+use crate::errno::failed;
 use crate::mapping::Mapping;
 use crate::rdma_core::{
     _verbs_init_and_alloc_context, Answer, Opaque, fw_ver, ib_uverbs_ex_query_device_resp, ib_uverbs_get_context_resp,
     ibv_cmd_get_context, ibv_cmd_query_device_any, ibv_cmd_query_port, ibv_context, ibv_get_context, ibv_query_port,
-    verbs_context, verbs_device, verbs_set_ops, verbs_uninit_context,
+    verbs_context, verbs_context_ops, verbs_device, verbs_set_ops, verbs_uninit_context,
 };
-use crate::{OPS, failed};
 
 /// Bytes of the doorbell page.
 const PAGE: usize = 4096;
@@ -48,7 +48,11 @@ pub unsafe extern "C" fn uninit_device(device: *mut verbs_device) {
     drop(unsafe { Box::from_raw(device.cast::<MaybeUninit<verbs_device>>()) });
 }
 
-pub unsafe extern "C" fn alloc_context(device: *mut Opaque, fd: c_int, _: *mut c_void) -> *mut verbs_context {
+/// Makes a context that can do `operations`; sets errno if it cannot.
+///
+/// # Safety
+/// The device and its descriptor must be libibverbs'.
+pub unsafe fn create(device: *mut Opaque, fd: c_int, operations: &'static verbs_context_ops) -> *mut verbs_context {
     let offset = offset_of!(Context, verbs) as *mut verbs_context;
     // SAFETY: the size is that of the struct in which libibverbs' own stands at that offset.
     let context =
@@ -61,10 +65,10 @@ pub unsafe extern "C" fn alloc_context(device: *mut Opaque, fd: c_int, _: *mut c
     // SAFETY: as above.
     match unsafe { open(verbs, fd) } {
         Ok(page) => {
-            // SAFETY: as above; the table is a constant.
+            // SAFETY: as above.
             unsafe {
                 (*context).page = Arc::into_raw(Arc::new(page));
-                verbs_set_ops(verbs, &raw const OPS);
+                verbs_set_ops(verbs, operations);
             }
             verbs
         }
@@ -108,7 +112,7 @@ unsafe fn open(verbs: *mut verbs_context, fd: c_int) -> Result<Page, c_int> {
 /// The doorbell page of a context.
 ///
 /// # Safety
-/// The context must be one of [`alloc_context`]'s.
+/// The context must be one of [`create`]'s.
 pub unsafe fn page_of(context: *mut ibv_context) -> Arc<Page> {
     // SAFETY: the caller's context stands at that place.
     unsafe {
@@ -150,11 +154,11 @@ pub unsafe extern "C" fn query_device(
     error
 }
 
-/// Puts the firmware's version as text: three numbers of 16 bits.
+/// Puts the firmware's version, packed as in its image (`FwHeader`), as text.
 fn put_version(text: &mut fw_ver, version: u64) {
     let mut bytes = [0u8; size_of::<fw_ver>()];
     // It fits.
-    let _ = write!(&mut bytes[..], "{}.{}.{}", version >> 32 & 0xffff, version >> 16 & 0xffff, version & 0xffff);
+    let _ = write!(&mut bytes[..], "{}.{}.{}", version >> 16 & 0xffff, version >> 8 & 0xff, version & 0xff);
     *text = bytes.map(|byte| byte as c_char);
 }
 

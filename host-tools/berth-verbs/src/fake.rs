@@ -218,7 +218,7 @@ unsafe extern "C" fn ibv_cmd_query_device_any(
     // SAFETY: the caller's structs.
     unsafe {
         *attr = [0; 64];
-        (*resp).fw_ver = 1 << 32 | 2 << 16 | 3;
+        (*resp).fw_ver = 0x0001_0203;
         *resp_size = 304;
     }
     0
@@ -273,7 +273,7 @@ unsafe extern "C" fn ibv_cmd_reg_mr(
 ) -> c_int {
     assert_eq!(resp_size, 12);
     if addr as u64 != hca_va {
-        return crate::failed(libc::EOPNOTSUPP);
+        return crate::errno::failed(libc::EOPNOTSUPP);
     }
     // SAFETY: the caller's structs.
     unsafe {

@@ -8,15 +8,18 @@
 //! * `rdma_core` declares what is shared with libibverbs.
 //! * `context` and `memory`: devices, contexts, protection domains, memory regions.
 //! * `completion` is a completion queue, polled either way, and `status` what its entries say in terms of verbs.
-//! * `queue_pair` is a queue pair; `post` fills its queues from lists, `builder` call by call.
+//! * `queue_pair` is a queue pair; `post` fills its queues from lists, `builder` call by call. `request` says what a work
+//!   request of verbs is to the card.
 //!
 //! Keys of local memory (`lkey`) have no meaning to the card: a process reaches all of its own memory by its addresses.
 //!
 //! All functions that C calls are `extern "C"`: a panic in one ends the process.
 
 mod builder;
+mod building;
 mod completion;
 mod context;
+mod errno;
 #[cfg(test)]
 mod fake;
 mod lock;
@@ -25,27 +28,21 @@ mod memory;
 mod post;
 mod queue_pair;
 mod rdma_core;
+mod request;
 mod status;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use berth_abi::card::{PCI_DEVICE, PCI_VENDOR};
 use berth_abi::verbs::VERBS_ABI;
 
 use rdma_core::{
-    VERBS_MATCH_MODALIAS, VERBS_MATCH_PCI, VERBS_MATCH_SENTINEL, verbs_context_ops, verbs_device_ops, verbs_match_ent,
-    verbs_register_driver_34,
+    Opaque, VERBS_MATCH_MODALIAS, VERBS_MATCH_PCI, VERBS_MATCH_SENTINEL, verbs_context, verbs_context_ops,
+    verbs_device_ops, verbs_match_ent, verbs_register_driver_34,
 };
-
-/// Sets `errno`, and answers it, as functions of verbs do.
-fn failed(error: c_int) -> c_int {
-    // SAFETY: errno is this thread's own.
-    unsafe { *libc::__errno_location() = error };
-    error
-}
 
 /// What a context can do.
 static OPS: verbs_context_ops = verbs_context_ops {
@@ -62,7 +59,7 @@ static OPS: verbs_context_ops = verbs_context_ops {
     req_notify_cq: Some(completion::req_notify_cq),
     destroy_cq: Some(completion::destroy_cq),
     create_qp: Some(queue_pair::create_qp),
-    create_qp_ex: Some(queue_pair::create_qp_ex),
+    create_qp_ex: Some(builder::create_qp_ex),
     query_qp: Some(queue_pair::query_qp),
     modify_qp: Some(queue_pair::modify_qp),
     destroy_qp: Some(queue_pair::destroy_qp),
@@ -97,11 +94,16 @@ static DRIVER: verbs_device_ops = verbs_device_ops {
     match_table: &raw const DEVICES[0],
     static_providers: null_mut(),
     match_device: None,
-    alloc_context: Some(context::alloc_context),
+    alloc_context: Some(alloc_context),
     import_context: None,
     alloc_device: Some(context::alloc_device),
     uninit_device: Some(context::uninit_device),
 };
+
+unsafe extern "C" fn alloc_context(device: *mut Opaque, fd: c_int, _: *mut c_void) -> *mut verbs_context {
+    // SAFETY: the caller's arguments.
+    unsafe { context::create(device, fd, &OPS) }
+}
 
 extern "C" fn register() {
     // SAFETY: the table is a constant.

@@ -10,17 +10,16 @@ use berth_abi::verbs::VerbsQp;
 use berth_abi::wqe::MAX_INLINE;
 use berth_queue::{Progress, QpProgress, WorkQueue, queues_fit};
 
-use crate::builder::{self, Building};
+use crate::building::Building;
 use crate::completion::{self, ours as cq_of};
 use crate::context::{Page, page_of};
-use crate::failed;
+use crate::errno::failed;
 use crate::lock::Lock;
 use crate::mapping::Mapping;
 use crate::rdma_core::{
-    Answer, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_STATE, IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPT_RC,
-    VERBS_QP_EX, ib_uverbs_create_qp_resp, ibv_cmd_create_qp_ex, ibv_cmd_destroy_qp, ibv_cmd_modify_qp,
-    ibv_cmd_query_qp, ibv_context, ibv_cq, ibv_create_qp, ibv_modify_qp, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_query_qp, verbs_qp,
+    Answer, IBV_QP_INIT_ATTR_PD, IBV_QP_STATE, IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPT_RC, ib_uverbs_create_qp_resp,
+    ibv_cmd_create_qp_ex, ibv_cmd_destroy_qp, ibv_cmd_modify_qp, ibv_cmd_query_qp, ibv_context, ibv_cq, ibv_create_qp,
+    ibv_modify_qp, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_query_qp, verbs_qp,
 };
 
 /// A queue pair: libibverbs' own, then ours.
@@ -68,7 +67,7 @@ impl Cqs {
 /// Our part of a queue pair.
 ///
 /// # Safety
-/// It must be one of [`create_qp`]'s or [`create_qp_ex`]'s, and outlive the reference.
+/// It must be one of [`create_qp`]'s or [`create`]'s, and outlive the reference.
 pub unsafe fn ours<'a>(qp: *mut ibv_qp) -> &'a Ours {
     // SAFETY: as the caller says; libibverbs changes only its own part.
     unsafe { &(*qp.cast::<Qp>()).ours }
@@ -101,16 +100,20 @@ pub unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr)
     (all.srq, all.cap, all.qp_type, all.sq_sig_all) = (attr.srq, attr.cap, attr.qp_type, attr.sq_sig_all);
     (all.comp_mask, all.pd) = (IBV_QP_INIT_ATTR_PD, pd);
     // SAFETY: the caller's domain.
-    let qp = unsafe { create_qp_ex((*pd).context, &raw mut all) };
+    let qp = unsafe { create((*pd).context, &mut all) };
     if !qp.is_null() {
         attr.cap = all.cap;
     }
     qp
 }
 
-pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
-    // SAFETY: the caller's struct.
-    match unsafe { create(context, &mut *attr) } {
+/// Makes a queue pair; sets errno if it cannot.
+///
+/// # Safety
+/// The context must be ours, and so must the completion queues.
+pub unsafe fn create(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    // SAFETY: as the caller says.
+    match unsafe { make(context, attr) } {
         Ok(qp) => qp,
         Err(error) => {
             failed(error);
@@ -120,17 +123,13 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *mut ibv_
 }
 
 /// # Safety
-/// The context must be ours, and so must the completion queues.
-unsafe fn create(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
+/// As [`create`].
+unsafe fn make(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
     if attr.qp_type != IBV_QPT_RC || !attr.srq.is_null() {
         return Err(libc::EOPNOTSUPP);
     }
     if attr.cap.max_inline_data as usize > MAX_INLINE || attr.send_cq.is_null() || attr.recv_cq.is_null() {
         return Err(libc::EINVAL);
-    }
-    let built = (attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0).then_some(attr.send_ops_flags);
-    if built.is_some_and(|operations| operations & !builder::OPERATIONS != 0) {
-        return Err(libc::EOPNOTSUPP);
     }
     let memory = Box::into_raw(Box::new(MaybeUninit::<Qp>::zeroed()));
     let verbs: *mut verbs_qp = memory.cast();
@@ -157,13 +156,7 @@ unsafe fn create(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> R
             }
             attr.cap.max_inline_data = MAX_INLINE as u32;
             // SAFETY: the memory is ours, and has a place for it.
-            unsafe {
-                (&raw mut (*qp.cast::<Qp>()).ours).write(ours);
-                if built.is_some() {
-                    (*verbs).comp_mask |= VERBS_QP_EX;
-                    builder::install(&mut (*verbs).qp_ex);
-                }
-            }
+            unsafe { (&raw mut (*qp.cast::<Qp>()).ours).write(ours) };
             Ok(qp)
         }
         Err(error) => {

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Elements that are built call by call. They are kept aside until all are whole, so that all of them are posted or none.
+
+use std::ffi::{c_int, c_uint};
+
+use berth_abi::wqe::{MAX_INLINE, MAX_SGE, SLOT_WORDS, Sge, Wqe};
+use berth_queue::{Data, Operation};
+
+use crate::errno::errno;
+use crate::request::request;
+
+/// What is built between `ibv_wr_start` and `ibv_wr_complete`.
+#[derive(Default)]
+pub struct Building {
+    /// Elements that are whole.
+    pub elements: Vec<Wqe>,
+    /// The last one as it stands in a doorbell's slot, if its data are inline.
+    pub slot: Option<[u64; SLOT_WORDS]>,
+    /// The one whose data may come yet.
+    pub open: Option<Open>,
+    /// Why nothing can be posted, an errno value; 0: it can.
+    pub error: c_int,
+}
+
+/// An element whose data may come yet.
+pub struct Open {
+    pub wr_id: u64,
+    pub flags: c_uint,
+    pub operation: Operation,
+    pub data: Stored,
+}
+
+/// Data of an element.
+pub enum Stored {
+    Ranges([Sge; MAX_SGE], usize),
+    Inline([u8; MAX_INLINE], usize),
+}
+
+impl Building {
+    /// Makes the open element whole.
+    pub fn close(&mut self, sq_sig_all: bool) {
+        let Some(open) = self.open.take() else { return };
+        let (data, inline) = match &open.data {
+            Stored::Ranges(sges, n) => (Data::Ranges(&sges[..*n]), false),
+            Stored::Inline(bytes, n) => (Data::Inline(&bytes[..*n]), true),
+        };
+        let made = request(open.wr_id, open.operation, open.flags, sq_sig_all, data)
+            .and_then(|request| request.element().map_err(errno));
+        match made {
+            Ok(element) => {
+                self.slot = if inline { element.slot() } else { None };
+                self.elements.push(element);
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// The first error is the one that is told.
+    pub fn fail(&mut self, error: c_int) {
+        if self.error == 0 {
+            self.error = error;
+        }
+    }
+
+    /// Begins anew.
+    pub fn clear(&mut self) {
+        self.elements.clear();
+        (self.slot, self.open, self.error) = (None, None, 0);
+    }
+
+    /// Sets the data of the open element.
+    pub fn set_data(&mut self, data: Result<Stored, c_int>) {
+        match (data, &mut self.open) {
+            (Ok(data), Some(open)) => open.data = data,
+            (Ok(_), None) => self.fail(libc::EINVAL),
+            (Err(error), _) => self.fail(error),
+        }
+    }
+}
