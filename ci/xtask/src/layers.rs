@@ -48,6 +48,19 @@ const TREES: &[Tree] = &[
             &["uapi"],
         ],
     },
+    Tree { top: "host-tools/berth-queue/src/lib.rs", ranks: &[&["doorbell", "request"], &["ring"], &["completions"]] },
+    Tree {
+        top: "host-tools/berth-verbs/src/lib.rs",
+        ranks: &[
+            &["errno", "lock", "mapping", "rdma_core"],
+            &["context", "memory", "request", "status"],
+            &["building", "completion"],
+            &["queue_pair"],
+            &["builder", "post"],
+            &["fake"],
+            &["tests"],
+        ],
+    },
     Tree {
         top: "hw-rtl/host/src/lib.rs",
         ranks: &[

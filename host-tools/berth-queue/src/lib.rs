@@ -2,10 +2,8 @@
 //! The card's queues as a process uses them, for `libberth` and for the provider of libibverbs (QP-1): no system calls,
 //! no threads, and the memory is the caller's, so that the same code runs over a mapping and over a test's own memory.
 //!
-//! * [`Doorbells`] is a doorbell page.
-//! * [`Request`] becomes an element.
-//! * [`WorkQueue`] and [`Progress`] are a send or receive queue: what is posted, and what is complete.
-//! * [`Completions`] is a completion queue and the queue pairs that complete there.
+//! A [`Request`] becomes an element. A [`WorkQueue`] with its [`Progress`] is a send or receive queue: what is posted, and what
+//! is complete. [`Completions`] are a completion queue and the queue pairs that complete there. All ring [`Doorbells`].
 
 #![no_std]
 

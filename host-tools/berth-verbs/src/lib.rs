@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Provider of libibverbs: what unmodified programs of verbs reach the card by (AP-2).
+//! Provider of libibverbs: what unmodified programs of verbs reach the card by (AP-1).
 //!
 //! libibverbs loads it because of a file in `/etc/libibverbs.d`; its constructor gives the table [`DRIVER`], and each context
 //! then has the functions of [`OPS`]. What the kernel does goes through libibverbs' own commands. Posting and polling do not

@@ -12,15 +12,14 @@ use berth_abi::host::{DB_CQ, DB_RQ, DB_SQ, DB_WQE};
 use berth_abi::status::*;
 use berth_abi::wqe::*;
 
-use crate::OPS;
-use crate::fake::{Kernel, MAX_CQE, MAX_WR, REGISTERED, channel};
+use crate::fake::{Kernel, MAX_CQE, MAX_WR, OPERATIONS, REGISTERED, channel};
 use crate::rdma_core::*;
 
 /// Calls a function of the table.
 macro_rules! call {
     ($name:ident($($argument:expr),* $(,)?)) => {
         // SAFETY: every test gives objects of its own bench that are still there.
-        unsafe { OPS.$name.unwrap()($($argument),*) }
+        unsafe { (*OPERATIONS.load(Ordering::Acquire)).$name.unwrap()($($argument),*) }
     };
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
-//! What driver and provider of libibverbs say to each other beside what verbs have of their own (AP-2).
+//! What driver and provider of libibverbs say to each other beside what verbs have of their own (AP-1).
 //!
 //! Each struct follows the core's answer to the same call. Requests have nothing of Berth's. The queues' elements, the
 //! doorbell page and the completions are those of the other modules.
@@ -31,7 +31,8 @@ pub struct VerbsCq {
     pub cqn: u32,
 }
 
-/// Answer to `create_qp`. Its QPN stands in the core's answer.
+/// Answer to `create_qp`. Its QPN stands in the core's answer. Both queues begin at their first element, and the bytes posted
+/// at 0, when it is made and when it has been reset.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerbsQp {
