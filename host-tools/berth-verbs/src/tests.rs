@@ -222,7 +222,7 @@ fn device_port_and_memory_are_the_kernels() {
 }
 
 #[test]
-fn each_operation_becomes_its_element() {
+fn ap_1_each_operation_becomes_its_element() {
     let bench = Bench::new();
     let cq = bench.cq(16);
     let qp = bench.qp(cq, 16);
