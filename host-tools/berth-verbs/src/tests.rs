@@ -711,6 +711,7 @@ fn sizes_that_cannot_be_are_refused_and_leave_nothing_behind() {
     assert_eq!(refused(&|attr| attr.cap.max_recv_wr = MAX_WR + 1), libc::EINVAL);
     assert_eq!(refused(&|attr| attr.qp_type = 4), libc::EOPNOTSUPP);
     assert_eq!(refused(&|attr| attr.srq = channel()), libc::EOPNOTSUPP);
+    assert_eq!(refused(&|attr| attr.comp_mask |= 1 << 2), libc::EOPNOTSUPP);
     assert_eq!(refused(&|attr| attr.send_cq = null_mut()), libc::EINVAL);
     bench.kernel.state().rq_depth = Some(3);
     assert_eq!(refused(&|_| ()), libc::EPROTO);
