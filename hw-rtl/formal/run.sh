@@ -201,7 +201,7 @@ mutant berth_wr_arb.sv "s/k = SW'(32'(sel_q) + i);/k = SW'(i);/"
 mutant berth_wr_arb.sv 's/i = N; i > 0; i--/i = N; i > 1; i--/'
 mutant berth_wr_arb.sv 's/      sel_q  <= sel;/      sel_q  <= hwr.last ? sel : sel_q;/'
 
-proof dma_wr dma_wr_proof induction=6 frames=14 \
+proof dma_wr dma_wr_proof induction=6 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_wr_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv
 # two rules keep to the page; without both it is left
 mutant berth_dma_wr.sv 's/line_left = line - .*/line_left = line;/;s/left      = pg.len - off_q/left      = pg.len/'
