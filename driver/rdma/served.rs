@@ -114,6 +114,25 @@ fn meet(qp: &MadeQp, to: &Attributes) -> Result {
     qp.context.meet(&*qp.qp, &peer.with_mac(to.path.mac))
 }
 
+/// Ends a queue pair that has no peer yet. It gets itself as one, so that the card flushes what is posted as for any other.
+fn flush(qp: &MadeQp) -> Result {
+    let net = *qp.context.card.net.lock();
+    if net.ipv4 == 0 {
+        // Nor has any other a peer.
+        return Ok(());
+    }
+    let myself = QpPeer {
+        qpn: qp.qp.qpn,
+        ipv4: net.ipv4,
+        peer_qpn: qp.qp.qpn,
+        mtu: net.mtu,
+        ..QpPeer::default()
+    };
+    qp.failure.want();
+    qp.context.meet(&*qp.qp, &myself)?;
+    qp.context.disconnect(&*qp.qp)
+}
+
 impl Driver for Served {
     type Context = Opened;
     type Domain = Domain;
@@ -329,7 +348,8 @@ impl Driver for Served {
                 qp.failure.want();
                 qp.context.disconnect(&*qp.qp)
             }
-            (_, Error) => Ok(()),
+            (Init | ReadyToReceive, Error) => flush(qp),
+            (Reset, Error) => Ok(()),
             _ => Err(EOPNOTSUPP),
         }
     }
