@@ -27,6 +27,9 @@
 //! while memory is allocated with reclaim or pages are pinned. A reset releases notifiers that wait
 //! for a fence before it takes memory or any lock that is held while memory is allocated.
 
+// What serves verbs is part of the driver where the kernel has RDMA devices.
+#![cfg_attr(not(CONFIG_INFINIBAND), allow(dead_code))]
+
 use ::kernel::{
     debugfs::Dir,
     device::{Bound, Core},
@@ -418,7 +421,7 @@ module! {
         },
         network_device: u32 {
             default: 1,
-            description: "Whether the card is a network device as well",
+            description: "Whether the card is a network device and an RDMA device as well",
         },
     },
 }
