@@ -37,6 +37,7 @@ const PEER: QpPeer = QpPeer {
     reads: 255,
     mac_first: 0,
     mac_last: 0,
+    receives_only: false,
 };
 
 fn make(w: &mut World, node: usize, qpn: u32) -> User {
@@ -280,6 +281,42 @@ fn qp_7_a_foreign_peer_whose_address_the_host_knows_is_not_asked_for() {
         assert_eq!(word(&w, &b, RX, recv::MAC), 0x0405_0607);
     }
     assert_eq!(asked(&w), 0);
+}
+
+/// As verbs have it: ready to receive first, ready to send later.
+#[test]
+fn qp_7_a_queue_pair_may_receive_before_it_may_send() {
+    let mut w = World::new(2, 27);
+    let a = make(&mut w, 0, 16);
+    let first = QpPeer { receives_only: true, psn: 0, timeout: 0, reads: 0, rnr_retries: 0, ..PEER };
+    assert_eq!(set(&mut w, first), CMD_OK);
+    w.established(0, 16);
+    assert_eq!(state(&w, &a), CONNECTED);
+    assert_eq!(word(&w, &a, RX, recv::PSN), PEER.peer_psn);
+    // Not for another peer, not once more, and not while something of its sends is there.
+    let wrong = [first, QpPeer { peer_qpn: 5, ..PEER }, QpPeer { ipv4: NOBODY, ..PEER }];
+    for peer in wrong {
+        assert_eq!(set(&mut w, peer), CMD_BUSY, "{peer:?}");
+    }
+    let reads = &mut w.nodes[0].hw.fast.reads;
+    reads.insert((TX, a.qpn, send::HELD), send::Held { queued: 1, ..send::Held::default() }.word());
+    assert_eq!(set(&mut w, PEER), CMD_BUSY);
+    w.nodes[0].hw.fast.reads.remove(&(TX, a.qpn, send::HELD));
+    let starts = |w: &World| commands(w, &a, TX).iter().filter(|c| **c == send::CMD_START).count();
+    assert_eq!(starts(&w), 1);
+    let second = QpPeer { timeout: 40_000, retries: 3, reads: 2, ..PEER };
+    assert_eq!(set(&mut w, second), CMD_OK);
+    assert_eq!((starts(&w), word(&w, &a, TX, send::PSN)), (2, PEER.psn));
+    assert_eq!(send::Mode::from_word(word(&w, &a, TX, send::MODE)).reads, 2);
+    assert_eq!(set(&mut w, second), CMD_BUSY);
+    // Also while the peer's address is still asked for.
+    w.hold[1] = true;
+    let b = make(&mut w, 0, 17);
+    let peer = |of: QpPeer| QpPeer { qpn: 17, ipv4: NOBODY, ..of };
+    assert_eq!((set(&mut w, peer(first)), set(&mut w, peer(second))), (CMD_OK, CMD_OK));
+    assert_eq!(state(&w, &b), CONNECTING);
+    w.destroy(&b);
+    assert_told_nothing(&w);
 }
 
 #[test]

@@ -406,6 +406,9 @@ messages! {
         mac_first: u32 = 12,
         /// Bytes 4 and 5, byte 4 in the higher bits.
         mac_last: u32 = 13,
+        /// The queue pair only receives until another such command comes for it, without this, which says what concerns sending;
+        /// nothing is to be posted to its send queue before. Doorbells that ring while the second one is carried out are to ring again.
+        receives_only: bool = 14,
     }
     /// Makes a raw queue.
     RawCreate = CMD_RAW_CREATE {

@@ -321,6 +321,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         }
         match self.qp(qpn) {
             None => return CMD_NOT_FOUND,
+            Some((qp, _)) if qp.waits_to_send() => return self.ready_to_send(want, hw),
             Some((qp, _)) if qp.state != CREATED || qp.destroying => return CMD_BUSY,
             Some((qp, _)) if !qp.message => return CMD_INVALID,
             Some(_) => (),
@@ -350,6 +351,26 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         qp.name_foreign(want, sh);
         if let Some(q) = Self::index(qpn) {
             self.meet_foreign(q, hw);
+        }
+        CMD_OK
+    }
+
+    /// A QP that has only received may send from now on.
+    fn ready_to_send<H: Hw>(&mut self, want: &QpPeer, hw: &mut H) -> u32 {
+        let ip = self.qp(want.qpn).map_or(0, |(qp, _)| qp.peer as usize);
+        let ip = self.peers.get(ip.wrapping_sub(1)).map_or(0, |peer| peer.ip);
+        let Some((qp, sh)) = self.qp(want.qpn) else {
+            return CMD_NOT_FOUND;
+        };
+        if want.receives_only || want.ipv4 != ip || want.peer_qpn != qp.peer_qpn {
+            return CMD_BUSY;
+        }
+        if qp.fast.on && !qp.fast_pause(hw) {
+            return CMD_BUSY;
+        }
+        qp.name_sender(want);
+        if qp.fast.on {
+            qp.fast_resume(sh, hw);
         }
         CMD_OK
     }
@@ -437,9 +458,21 @@ impl Qp {
         self.lists = Lists { epoch: self.epoch, peer_epoch: self.peer_epoch };
         self.foreign = true;
         self.peer_qpn = peer.peer_qpn;
-        (self.sq.psn, self.rq.psn) = (peer.psn, peer.peer_psn);
+        self.rq.psn = peer.peer_psn;
         self.log2_mtu = peer.mtu.trailing_zeros() as u8;
-        (self.rnr_timer, self.rnr_retries) = (peer.rnr_timer as u8, peer.rnr_retries as u8);
+        self.rnr_timer = peer.rnr_timer as u8;
+        self.receives_only = peer.receives_only;
+        self.fast.window = FAST_WINDOW as u8;
+        if !peer.receives_only {
+            self.name_sender(peer);
+        }
+    }
+
+    /// Likewise what concerns sending.
+    fn name_sender(&mut self, peer: &QpPeer) {
+        self.receives_only = false;
+        self.sq.psn = peer.psn;
+        self.rnr_retries = peer.rnr_retries as u8;
         if peer.timeout != 0 {
             self.timeout = peer.timeout;
         }
@@ -447,7 +480,11 @@ impl Qp {
             self.retries = peer.retries;
         }
         self.reads = self.reads.min(peer.reads);
-        self.fast.window = FAST_WINDOW as u8;
+    }
+
+    /// The host has told its peer, but not yet what concerns sending.
+    fn waits_to_send(&self) -> bool {
+        self.receives_only && !self.destroying && matches!(self.state, CONNECTING | CONNECTED)
     }
 }
 

@@ -167,6 +167,8 @@ pub struct Qp {
     pub rnr_retries: u8,
     /// READ requests that the host wants it to have under way.
     pub reads_wanted: u8,
+    /// It has a foreign peer and receives, but the host has not yet said how it sends.
+    pub receives_only: bool,
     /// READ requests that it may have under way: when the peer is known, no more than that takes.
     pub reads: u8,
     /// READ requests that the peer may have under way here.
@@ -248,6 +250,7 @@ impl Qp {
         rnr_timer: 0,
         rnr_retries: 0,
         reads_wanted: 0,
+        receives_only: false,
         reads: 0,
         peer_reads: 0,
         events: 0,

@@ -8,7 +8,7 @@ use super::limits::{
     FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
     FAST_WINDOW, LIST_AGAIN, REORDER,
 };
-use super::qp::{CONNECTED, CREATED, Fast, Qp, TODO_RECALL, TODO_RECALLED};
+use super::qp::{CONNECTED, CREATED, Qp, TODO_RECALL, TODO_RECALLED};
 use super::shared::Shared;
 use crate::base::rule::{self, Rule};
 use crate::rc::Placement;
@@ -93,9 +93,34 @@ impl Qp {
     /// RTL has the connection to the peer at `ip` and `mac` from now on: both rows are written.
     #[inline(never)]
     fn hand_over<H: Hw>(&mut self, ip: u32, mac: Mac, sh: &mut Shared, hw: &mut H) {
+        self.fast_start_sending(sh, hw);
+        self.fast_peer(ip, mac, sh, hw);
+        let receives = [
+            self.rq.psn,
+            self.rq_base as u32,
+            (self.rq_base >> 32) as u32,
+            // The first receive is the queue's first.
+            recv::Queue { first: 0, log2_depth: self.rq_mask.count_ones() }.word(),
+            recv::Lists { few: FAST_FEW, index: self.trigger >> 8, trigger: self.trigger, longest: self.max_list }
+                .word(),
+            (LIST_AGAIN / UNIT as u64) as u32,
+            self.rq.pi as u32,
+        ];
+        const _: () =
+            assert!(recv::BASE == recv::PSN + 1 && recv::QUEUE == recv::BASE + 2 && recv::LISTS == recv::QUEUE + 1);
+        const _: () = assert!(recv::AGAIN == recv::LISTS + 1 && recv::PI == recv::AGAIN + 1);
+        const _: () = assert!(LIST_AGAIN / (UNIT as u64) < 1 << 16);
+        self.fast_words(HALF_RECEIVES, recv::PSN, &receives, sh, hw);
+        self.fast_receive(recv::PINNED, fast_pinned(self.block), hw);
+        self.fast_receive(recv::COMMAND, recv::CMD_START, hw);
+        self.fast.on = true;
+    }
+
+    /// The row of the sending half is written.
+    #[inline(never)]
+    fn fast_start_sending<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
         let asid = self.asid as u32;
         let una = self.sq.psn;
-        let log2 = |mask: u16| mask.count_ones();
         self.fast_template(sh, hw);
         let window = (self.fast.window as u32).min(FAST_WINDOW);
         let mode = send::Mode {
@@ -112,7 +137,7 @@ impl Qp {
         let sends = [
             self.sq_base as u32,
             (self.sq_base >> 32) as u32,
-            send::Queue { cqn: self.send_cqn as u32, asid, log2_depth: log2(self.sq_mask) }.word(),
+            send::Queue { cqn: self.send_cqn as u32, asid, log2_depth: self.sq_mask.count_ones() }.word(),
             mode.word(),
             (self.timeout / UNIT).max(1),
             send::Blocks { ahead: fast_ahead(self.block), log2_block: log2_block(self.block) }.word(),
@@ -125,28 +150,27 @@ impl Qp {
             assert!(send::BLOCKS == send::TIMEOUT + 1 && send::PSN == send::BLOCKS + 1 && send::QKEY == send::PSN + 1);
         self.fast_words(HALF_SENDS, send::BASE, &sends, sh, hw);
         self.fast_send(send::COMMAND, send::CMD_START, hw);
+        self.fast.una = una;
+    }
 
-        self.fast_peer(ip, mac, sh, hw);
-        let receives = [
-            self.rq.psn,
-            self.rq_base as u32,
-            (self.rq_base >> 32) as u32,
-            // The first receive is the queue's first.
-            recv::Queue { first: 0, log2_depth: log2(self.rq_mask) }.word(),
-            recv::Lists { few: FAST_FEW, index: self.trigger >> 8, trigger: self.trigger, longest: self.max_list }
-                .word(),
-            (LIST_AGAIN / UNIT as u64) as u32,
-            self.rq.pi as u32,
-        ];
-        const _: () =
-            assert!(recv::BASE == recv::PSN + 1 && recv::QUEUE == recv::BASE + 2 && recv::LISTS == recv::QUEUE + 1);
-        const _: () = assert!(recv::AGAIN == recv::LISTS + 1 && recv::PI == recv::AGAIN + 1);
-        const _: () = assert!(LIST_AGAIN / (UNIT as u64) < 1 << 16);
-        self.fast_words(HALF_RECEIVES, recv::PSN, &receives, sh, hw);
-        self.fast_receive(recv::PINNED, fast_pinned(self.block), hw);
-        self.fast_receive(recv::COMMAND, recv::CMD_START, hw);
+    /// No doorbell is taken until [`Self::fast_resume`]. False, and nothing has changed, when something was posted to the
+    /// send queue that is not complete.
+    #[inline(never)]
+    pub(super) fn fast_pause<H: Hw>(&self, hw: &mut H) -> bool {
+        hw.doorbell_config(self.qpn(), DbCfg { valid: 0, fast: 0, page: 0 });
+        let quiet = self.fast_sends(send::HELD, hw) == 0;
+        if !quiet {
+            self.fast_bell(hw);
+        }
+        quiet
+    }
 
-        self.fast = Fast { on: true, una, ..self.fast };
+    /// The sending half begins anew. The receiving half knows what its queue has; a doorbell that came meanwhile rings again
+    /// (see [`QpPeer`](berth_abi::message::QpPeer)).
+    #[inline(never)]
+    pub(super) fn fast_resume<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        self.fast_start_sending(sh, hw);
+        self.fast_bell(hw);
     }
 
     /// Doorbells go to RTL from now on. The doorbell row passes what has been posted so far to RTL.
