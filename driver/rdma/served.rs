@@ -88,8 +88,8 @@ fn check_memory(va: u64, bytes: u64, access: Access) -> Result {
     Ok(())
 }
 
-/// Gives the queue pair its peer.
-fn meet(qp: &MadeQp, to: &Attributes) -> Result {
+/// Gives the queue pair its peer, and, unless it `receives_only`, what concerns sending.
+fn meet(qp: &MadeQp, to: &Attributes, receives_only: bool) -> Result {
     let card = &qp.context.card;
     let source = ipv4_of(to.path.source).ok_or(EOPNOTSUPP)?;
     let ipv4 = ipv4_of(to.path.destination).ok_or(EOPNOTSUPP)?;
@@ -109,6 +109,7 @@ fn meet(qp: &MadeQp, to: &Attributes) -> Result {
         // 0 would be the default.
         retries: to.retries.max(1),
         reads: to.reads,
+        receives_only,
         ..QpPeer::default()
     };
     qp.context.meet(&*qp.qp, &peer.with_mac(to.path.mac))
@@ -338,17 +339,15 @@ impl Driver for Served {
     fn change_qp(qp: &MadeQp, from: QpState, to: QpState, attributes: &Attributes) -> Result {
         use QpState::{Error, Init, ReadyToReceive, ReadyToSend, Reset};
         match (from, to) {
-            (Reset, Reset | Init) | (Init, Init | ReadyToReceive) | (ReadyToSend, ReadyToSend) => {
-                Ok(())
-            }
-            // The card learns of the peer with the number of the first packet that goes. What comes before that is sent again.
-            (ReadyToReceive, ReadyToSend) => meet(qp, attributes),
+            (Reset, Reset | Init) | (Init, Init) | (ReadyToSend, ReadyToSend) => Ok(()),
+            (Init, ReadyToReceive) => meet(qp, attributes, true),
+            (ReadyToReceive, ReadyToSend) => meet(qp, attributes, false),
             (Error, Error) => Ok(()),
-            (ReadyToSend, Error) => {
+            (ReadyToReceive | ReadyToSend, Error) => {
                 qp.failure.want();
                 qp.context.disconnect(&*qp.qp)
             }
-            (Init | ReadyToReceive, Error) => flush(qp),
+            (Init, Error) => flush(qp),
             (Reset, Error) => Ok(()),
             _ => Err(EOPNOTSUPP),
         }
