@@ -459,7 +459,7 @@ impl<'w, 'e> Thread<'w, 'e> {
                 F::Qpn => self.number(|k| &k.qps, place).into(),
                 F::QpnOrZero => self.pick(&[0, 0, 0, 17]),
                 F::Mode => self.pick(&[0, 0, 0, 1]),
-                F::Depth => self.pick(&[0, 1, 2, 3, 8, 16, 257, MAX_DEPTH, MAX_DEPTH + 1]),
+                F::Depth => self.pick(&[0, 1, 2, 3, 8, 16, 257, MAX_DEPTH.into(), u64::from(MAX_DEPTH) + 1]),
                 F::Entries => self.pick(&[0, 1, 2, 7, 64, 512, 32768, 32769]),
                 F::Trigger => self.pick(&[0, 0, 1, 2, 3]),
                 F::Index => self.pick(&[0, 0, 0, 1, 63, 255, 256]),
