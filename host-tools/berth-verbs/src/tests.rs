@@ -544,6 +544,11 @@ fn a_completion_that_fits_no_element_is_an_error_and_loses_no_other() {
     let mut wc = [ibv_wc::default(); 8];
     let polls: Vec<_> = (0..5).map(|_| call!(poll_cq(cq, 8, wc.as_mut_ptr()))).collect();
     assert_eq!(polls, [1, -libc::EIO, 1, -libc::EIO, 0]);
+    // One that is found when a queue pair goes is told as well.
+    bench.kernel.complete(cqn(cq), Cqe { qpn: 99, ..qp.cqe(OP_RECV) });
+    call!(destroy_qp(bench.qp(cq, 4).qp));
+    let polls = [0; 2].map(|_| call!(poll_cq(cq, 8, wc.as_mut_ptr())));
+    assert_eq!(polls, [-libc::EIO, 0]);
     call!(destroy_qp(qp.qp));
     call!(destroy_cq(cq));
 }
