@@ -204,10 +204,7 @@ unsafe extern "C" fn port_immutable(
     0
 }
 
-extern "C" fn link_layer(
-    _ib: *mut bindings::ib_device,
-    _port: u32,
-) -> bindings::rdma_link_layer {
+extern "C" fn link_layer(_ib: *mut bindings::ib_device, _port: u32) -> bindings::rdma_link_layer {
     bindings::rdma_link_layer_IB_LINK_LAYER_ETHERNET
 }
 
