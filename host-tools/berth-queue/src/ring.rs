@@ -203,6 +203,13 @@ impl WorkQueue {
         }
     }
 
+    /// Tells the card of all receives once more: it may have taken no doorbell meanwhile.
+    pub fn ring_recv_again(&self, doorbells: &Doorbells, qpn: u32) {
+        if self.told != 0 {
+            doorbells.ring(host::DB_RQ, rq_doorbell(qpn, self.producer));
+        }
+    }
+
     /// How many elements wait for a doorbell; they count as told from now on.
     fn tell(&mut self) -> u64 {
         let fresh = self.producer - self.told;

@@ -221,12 +221,18 @@ pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     let mut command = ibv_modify_qp::new();
     // SAFETY: the caller's arguments; the command has the size given.
     let error = unsafe { ibv_cmd_modify_qp(qp, attr, mask, &raw mut command, size_of_val(&command)) };
-    // SAFETY: as above.
-    if error == 0 && mask & IBV_QP_STATE != 0 && unsafe { (*attr).qp_state } == IBV_QPS_RESET {
-        // SAFETY: the caller's queue pair.
-        unsafe { ours(qp) }.reset();
+    if error != 0 || mask & IBV_QP_STATE == 0 {
+        return error;
     }
-    error
+    // SAFETY: as above, and the caller's queue pair.
+    let (state, ours) = unsafe { ((*attr).qp_state, ours(qp)) };
+    match state {
+        IBV_QPS_RESET => ours.reset(),
+        // The card takes no doorbells for a moment while the sending half begins (`QpPeer::receives_only`).
+        IBV_QPS_RTS => ours.recv.lock().ring_recv_again(&ours.page.doorbells, ours.qpn),
+        _ => (),
+    }
+    0
 }
 
 impl Ours {

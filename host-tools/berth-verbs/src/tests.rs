@@ -481,6 +481,21 @@ fn elements_are_posted_in_the_states_that_verbs_name() {
 }
 
 #[test]
+fn receives_ring_again_when_a_queue_pair_becomes_ready_to_send() {
+    let bench = Bench::new();
+    let cq = bench.cq(8);
+    let [one, other] = [bench.qp(cq, 4), bench.qp(cq, 4)];
+    assert_eq!(bench.kernel.doorbell(DB_RQ), 0, "nothing is posted");
+    assert_eq!((one.recv(1, &[]), one.recv(2, &[]), other.recv(3, &[])), (0, 0, 0));
+    assert_eq!(bench.kernel.doorbell(DB_RQ), 1 << 16 | u64::from(other.qpn));
+    one.modify(IBV_QPS_RTS);
+    assert_eq!(bench.kernel.doorbell(DB_RQ), 2 << 16 | u64::from(one.qpn));
+    call!(destroy_qp(one.qp));
+    call!(destroy_qp(other.qp));
+    call!(destroy_cq(cq));
+}
+
+#[test]
 fn a_reset_empties_the_queues_and_leaves_no_completions_behind() {
     let bench = Bench::new();
     let (send_cq, recv_cq) = (bench.cq(8), bench.cq(8));
