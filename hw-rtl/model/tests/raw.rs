@@ -191,7 +191,7 @@ fn qp_6_a_frame_to_the_own_address_comes_back() {
 fn qp_6_arp_for_the_card_reaches_the_kernel_and_firmware() {
     let mut net = pair(seed(73), |_, _| {}, qp(QP_A), qp(QP_B));
     let macs = [mac(&net, 0), mac(&net, 1)];
-    let ips = [0, 1].map(|d: usize| net.hosts[d].config.ipv4.to_be_bytes());
+    let ips = [0, 1].map(|d: usize| net.hosts[d].config().ipv4.to_be_bytes());
     let mut ends: Vec<_> = net.hosts.iter_mut().map(|host| end(host, RAW_DEFAULT)).collect();
     let arp = |operation, from: usize, mac: [u8; 6], to: [u8; 6]| {
         let front = [0, 1, 8, 0, 6, 4, 0, operation];
