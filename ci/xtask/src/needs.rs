@@ -50,7 +50,7 @@ impl Thing {
         let cost = |download, disk, minutes| Cost { download, disk, minutes };
         match self {
             Self::Root(Kind::Tools) => cost(750, 4000, 4),
-            Self::Root(Kind::Host) => cost(480, 3000, 4),
+            Self::Root(Kind::Host) => cost(500, 3000, 4),
             Self::Kernel(Flavour::Stock) => cost(0, 500, 4),
             Self::Kernel(Flavour::Test | Flavour::Kcsan) => cost(0, 3000, 12),
             Self::GuestParts => cost(170, 1500, 4),

@@ -148,6 +148,10 @@ impl Packages {
              for path in locale man doc; do echo \"path-exclude=/usr/share/$path/*\"; done > /etc/dpkg/dpkg.cfg.d/berth\n\
              apt-get update\n",
         );
+        if self.kind == Kind::Host {
+            // The tests of pyverbs lie among its documentation. What does not include the folder above does not make it.
+            script += "echo 'path-include=/usr/share/doc/rdma-core*' >> /etc/dpkg/dpkg.cfg.d/berth\n";
+        }
         for (suite, packages) in &self.suites {
             // `-t` only where it is needed: `-t trixie` would refuse the newer packages of trixie's own updates.
             let target = if suite == SUITE { String::new() } else { format!("-t {suite} ") };
