@@ -29,13 +29,15 @@ mount -t 9p -o trans=virtio,version=9p2000.L,cache=none,msize=262144 share /mnt/
 if [ -e /sys/block/zram0 ]; then
     echo 256M > /sys/block/zram0/disksize && mkswap /dev/zram0 >/dev/null && swapon /dev/zram0
 fi
-# On a Debian host: its files are below, what is changed is in memory.
+# On a Debian host: its files are below, what is changed is in memory. A kernel that cannot lay one over the other has them
+# as they are, and everything that the guest needs must be there.
 if [ -n "$host" ]; then
     mkdir -p /mnt/lower /mnt/upper /mnt/host
     mount -t 9p -o ro,trans=virtio,version=9p2000.L,cache=loose,msize=262144 host /mnt/lower
     mount -t tmpfs upper /mnt/upper
     mkdir /mnt/upper/files /mnt/upper/work
-    mount -t overlay -o lowerdir=/mnt/lower,upperdir=/mnt/upper/files,workdir=/mnt/upper/work host /mnt/host
+    mount -t overlay -o lowerdir=/mnt/lower,upperdir=/mnt/upper/files,workdir=/mnt/upper/work host /mnt/host 2>/dev/null ||
+        mount -o bind /mnt/lower /mnt/host
     mkdir -p /mnt/host/run /mnt/host/mnt/share
     mount -t tmpfs -o mode=755 run /mnt/host/run
     cp /bin/busybox /role /mnt/host/run

@@ -37,6 +37,7 @@ mod riscv;
 mod steps;
 mod sysroot;
 mod test;
+mod verbs;
 mod wire;
 
 fn main() -> std::process::ExitCode {

@@ -11,6 +11,7 @@ use crate::guest::{self, Role};
 use crate::kernel::{Flavour, Host, Kernel};
 use crate::progress::{self, Progress};
 use crate::steps::Builder;
+use crate::sysroot::Sysroot;
 
 /// The page that says how to install the driver; the test runs its commands.
 const PAGE: &str = "docs/start/install.md";
@@ -78,8 +79,25 @@ make LLVM=1 O="$1" "$PLACE/"
 test -s "$1/$PLACE/berth.o"
 "#;
 
+/// A copy of the Debian host in a folder. It is made of hard links: what is installed there must be new files, and then
+/// changes none of the host's.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn copy_of(host: &Host, folder: &Path) -> Result<Sysroot> {
+    let root = folder.join("root");
+    let status = Command::new("cp").arg("-al").arg(host.root.path("/")).arg(&root).status()?;
+    if !status.success() {
+        bail!("the Debian host cannot be copied");
+    }
+    Ok(host.root.at(&root))
+}
+
 /// An empty folder in the cache.
-fn fresh(builder: &Builder, name: &str) -> Result<PathBuf> {
+///
+/// # Errors
+/// When it cannot be made.
+pub fn fresh(builder: &Builder, name: &str) -> Result<PathBuf> {
     let folder = builder.context.built_folder(name)?;
     fs::remove_dir_all(&folder)?;
     fs::create_dir(&folder)?;
@@ -119,14 +137,8 @@ pub fn install(builder: &Builder, progress: &mut Progress) -> Result<u64> {
     let folder = fresh(builder, "install")?;
     let package = folder.join("berth");
     self::package(builder, &package)?;
-    // Hard links: what is installed makes new files, and changes none of the host's.
     progress.detail("copying the host");
-    let root = folder.join("root");
-    let status = Command::new("cp").arg("-al").arg(host.root.path("/")).arg(&root).status()?;
-    if !status.success() {
-        bail!("the Debian host cannot be copied");
-    }
-    let root = host.root.at(&root);
+    let root = copy_of(&host, &folder)?;
     // The metadata that the page's PRE_BUILD would take minutes to make is here already.
     let metadata = root.path(&format!("var/lib/berth/rust-{}", host.release));
     fs::create_dir_all(metadata.parent().context("it has a parent")?)?;

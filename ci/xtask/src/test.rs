@@ -32,6 +32,7 @@ use crate::panics;
 use crate::progress::{self, Output, Progress, clock};
 use crate::report::Figures;
 use crate::steps::{Builder, Parts};
+use crate::verbs;
 
 /// The table in the documentation that a `--long` run brings up to date.
 const LONG_RESULT: &str = "docs/results/long-tests.md";
@@ -82,10 +83,11 @@ const NOT_LINKED: [(&str, &str); 10] = [
 /// Parts that run one after the other beside the rest: guests wait for each other and for their cards more than they
 /// compute, and would leave half of a small machine idle. Two pairs of guests at once are too many for it: with their
 /// simulators they are more threads than processors, and each waits for one that does not run.
-const BESIDE: [&str; 15] = [
+const BESIDE: [&str; 16] = [
     "bridge",
     "driver",
     "system",
+    "verbs",
     "environments",
     "endurance",
     "install",
@@ -193,7 +195,7 @@ const NEEDS: [(&[&str], &[Need]); 5] = [
     (&["driver"], &[Need::Kernel(Flavour::Stock), Need::Kernel(Flavour::Test)]),
     (&["driver-tree"], &[Need::Kernel(Flavour::Test)]),
     (
-        &["system", "environments", "endurance", "system-iommu", "system-large", "driver-mutants"],
+        &["system", "verbs", "environments", "endurance", "system-iommu", "system-large", "driver-mutants"],
         &[Need::Kernel(Flavour::Test), Need::GuestParts],
     ),
     (&["system-kcsan"], &[Need::Kernel(Flavour::Kcsan), Need::GuestParts]),
@@ -287,6 +289,12 @@ const PARTS: &[Part] = &[
         run: Tester::driver,
     },
     Part { name: "system", about: "system tests in two guests with the test kernel", long: false, run: Tester::system },
+    Part {
+        name: "verbs",
+        about: "Debian's unmodified programs for verbs in two guests",
+        long: false,
+        run: Tester::verbs,
+    },
     Part {
         name: "environments",
         about: "short guests without MSI, PAT, direct DMA …: the driver refuses by name, or works",
@@ -950,6 +958,48 @@ impl Tester {
         self.guest_tests(Flavour::Test, "system tests in two guests", "15 min", "", |_| ())
     }
 
+    /// Programs of others that use verbs; each is a test.
+    fn verbs(&self) -> Result<Counts> {
+        let installed = verbs::Installed::new(&self.builder)?;
+        let mut options = guest::Options::new(Flavour::Test);
+        installed.set(&mut options);
+        let mut run = guest::Run::new()?;
+        verbs::prepare(&run, self.arguments.filter.as_deref().unwrap_or_default())?;
+        let mut progress = Progress::start("programs that use verbs, in two guests", Some("3 min"));
+        let end = guest::run(&self.builder, &installed.parts, &options, &run, &mut progress);
+        progress.finish(end.as_ref().is_ok_and(|e| e.faults().is_empty()));
+        let mut counts = Counts { tests: told(&run), ..Counts::default() };
+        for test in &counts.tests {
+            let lines = test.lines.join("\n");
+            match test.result.as_str() {
+                "ok" => {
+                    counts.passed += 1;
+                    test.lines.iter().for_each(|line| progress::line(&format!("  {}: {line}", test.name)));
+                }
+                result => {
+                    counts.failed += 1;
+                    counts.notes.push(format!("{}: {result}\n{lines}", test.name));
+                }
+            }
+        }
+        let fault = match end {
+            Err(error) if progress::interrupted() => return Err(error),
+            Err(error) => Some(format!("{error:#}")),
+            Ok(end) => Some(end.faults().join("\n")).filter(|faults| !faults.is_empty()),
+        };
+        if let Some(fault) = fault {
+            counts.add(Counts::failure(fault));
+        }
+        if counts.passed + counts.failed == 0 {
+            counts.add(Counts::failure("the guests ran no test".to_owned()));
+        }
+        if counts.failed > 0 {
+            run.preserve();
+            counts.notes.push(format!("logs: {}", run.folder.display()));
+        }
+        Ok(counts)
+    }
+
     /// Guests in other environments than usual, one after the other.
     fn environments(&self) -> Result<Counts> {
         let parts = self.builder.parts(Flavour::Test)?;
@@ -1076,12 +1126,7 @@ impl Tester {
         let mut progress = Progress::start(title, Some(estimate));
         let end = guest::run(&self.builder, parts, &options, &run, &mut progress);
         progress.finish(end.as_ref().is_ok_and(|e| e.faults().is_empty()));
-        let mut counts = Counts::default();
-        for role in Role::ALL {
-            // Also for guests that were ended early.
-            let output = fs::read_to_string(run.output_log(role)).unwrap_or_default();
-            guest_results(&output).into_iter().for_each(|test| test.join(&mut counts.tests));
-        }
+        let mut counts = Counts { tests: told(&run), ..Counts::default() };
         let folder = run.folder.display().to_string();
         match end {
             Err(error) if progress::interrupted() => return Err(error),
@@ -1292,6 +1337,16 @@ fn count_cargo_tests(lines: &[String]) -> Counts {
         }
     }
     counts
+}
+
+/// The tests of both guests of a run, also of those that were ended early.
+fn told(run: &guest::Run) -> Vec<GuestTest> {
+    let mut tests = Vec::new();
+    for role in Role::ALL {
+        let output = fs::read_to_string(run.output_log(role)).unwrap_or_default();
+        guest_results(&output).into_iter().for_each(|test| test.join(&mut tests));
+    }
+    tests
 }
 
 /// The tests that a guest has begun, by what it printed.

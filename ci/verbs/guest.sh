@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# What the guests of part `verbs` do: programs of others use the card. In the environment: `role` (a or b), and `filter`,
+# which the names of the tests that run contain.
+#
+# Nothing passes or fails by the time that it takes. The limit of a program is there for one that hangs.
+
+share=/mnt/share
+device=${device:-berth0}
+netdev=${netdev:-eth0}
+card=/sys/kernel/debug/berth/$device
+limit=90
+case $role in
+a) number=1 other=b ;;
+b) number=2 other=a ;;
+esac
+own=192.0.2.$number
+peer=192.0.2.$((3 - number))
+export PYTHONDONTWRITEBYTECODE=1
+# Of the test that runs.
+name=
+port=18000
+
+# Waits until the other guest is here as well, or has failed in this test.
+meet() {
+    : > "$share/$1.$role"
+    until [ -e "$share/$1.$other" ] || other_failed; do sleep 0.2; done
+}
+
+other_failed() { [ -e "$share/$name.failed.$other" ]; }
+
+# Waits until a command succeeds, for as long as something that is sure to happen may take.
+await() {
+    tries=0
+    until "$@"; do
+        tries=$((tries + 1))
+        if [ $tries -gt 600 ]; then
+            echo "still not: $*"
+            return 1
+        fi
+        sleep 0.1
+    done
+}
+
+# Counters that nothing here may move: frames that are lost or damaged, and what a sound program and a sound driver do not
+# do. One line each. A queue pair without a receive drops packets, which are sent again: that is no loss.
+losses() {
+    grep -E '^[CFD]_(RX_(TRUNCATED|OVERSIZED|MAC_ERROR|BAD_ICRC|CORE_FULL)|DMA_(NO_TRANSLATION|HOST_ERROR|TIMEOUTS|UNEXPECTED)|DOORBELL_(DENIED|MALFORMED)|BAR_BAD_ACCESS|CMD_BAD|CQ_OVERRUN|LISTS_REFUSED|FP_(BAD_WQE|BAD_ACKS)|RAW_(BAD|TOO_LONG)|NO_CREDIT|TIMEOUTS|BAD_(OPCODE|HEADER|INDEX|COMMAND|EVENTS)|CONTROL_(BAD|RETRANSMITTED)|LIST_REFUSED|WITHDRAWN|PEERS_LOST|ACCESS_REFUSED|PAGE_FAULTS|FENCE_TIMEOUTS|RESETS|HEARTBEAT_LOST) ' \
+        "$card/counters"
+}
+
+# Whether nothing of any program is left on the card.
+nothing_left() {
+    ! grep -E '^D_(PINNED|QPS|CQS|CONTEXTS|KEYS) ' "$card/counters" | grep -qv ' 0$'
+}
+
+# After a test: what it must not leave behind. $1: the losses before it.
+clean() {
+    [ -e "$card" ] || return 0
+    await nothing_left || grep -E '^D_(PINNED|QPS|CQS|CONTEXTS|KEYS) ' "$card/counters"
+    losses > /tmp/losses
+    if [ "$1" != "$(cat /tmp/losses)" ]; then
+        echo "counters that should have stayed, before and after:"
+        echo "$1" | diff - /tmp/losses
+    fi
+    nothing_left && [ "$1" = "$(cat /tmp/losses)" ]
+}
+
+# A test of its own in the report: its name, a command and the command's arguments. What the command has printed is shown
+# if it fails. A guest whose command fails has the other's program end, too.
+check() {
+    name=$1
+    shift
+    case $name in
+    *"$filter"*) ;;
+    *) return 0 ;;
+    esac
+    port=$((port + 1))
+    echo "test $name begins"
+    read -r begun rest < /proc/uptime
+    before=$(losses 2>/dev/null)
+    rm -f /tmp/figures
+    # As a command by itself, or `set -e` would not count in it.
+    (set -e; "$@") > /tmp/output 2>&1
+    result=$?
+    [ $result = 0 ] || : > "$share/$name.failed.$role"
+    meet "$name.over"
+    clean "$before" >> /tmp/output 2>&1 || result=1
+    read -r now rest < /proc/uptime
+    words=ok
+    [ $result = 0 ] || words=FAILED
+    echo "test $name ... $words ($(echo "$now $begun" | awk '{ printf "%.1f", $1 - $2 }') s)"
+    [ $result = 0 ] || tail -n 40 /tmp/output | sed 's/^/    /'
+    [ ! -e /tmp/figures ] || sed 's/^/    /' /tmp/figures
+}
+
+# Waits for a program, and ends it when the other guest has failed.
+end_of() {
+    (
+        until other_failed; do sleep 0.3; done
+        kill "$1"
+    ) 2>/dev/null &
+    watch=$!
+    ended=0
+    wait "$1" || ended=$?
+    kill $watch 2>/dev/null || true
+    return $ended
+}
+
+# Whether somebody listens on a TCP port.
+listens() { grep -Eqs "$(printf ':%04X 0+:0000 0A' "$1")" /proc/net/tcp /proc/net/tcp6; }
+
+# Whether somebody listens on the test's port, or will not any more: process $1 has ended.
+listening_or_ended() {
+    listens "$port" || ! grep -qs '^State:.[^Z]' "/proc/$1/status"
+}
+
+# What the guests do together: $1 in guest a, which then listens on $port, and $2 in guest b once it does.
+pair() {
+    if [ "$role" = a ]; then
+        timeout -k 5 $limit sh -c "exec $1" &
+        program=$!
+        until listening_or_ended $program; do sleep 0.1; done
+        : > "$share/$name.listens"
+    else
+        until [ -e "$share/$name.listens" ] || other_failed; do sleep 0.1; done
+        timeout -k 5 $limit sh -c "exec $2" &
+        program=$!
+    fi
+    end_of $program
+}
+
+# A program whose two ends differ by the name of the peer alone, as Debian's do.
+both() {
+    pair "$*" "$* $peer"
+}
+
+# Fails unless a text on standard input has each of the patterns.
+has() {
+    cat > /tmp/text
+    for pattern; do
+        if ! grep -Eq "$pattern" /tmp/text; then
+            echo "there is no $pattern in:"
+            cat /tmp/text
+            return 1
+        fi
+    done
+}
+
+# Index of the GID of this guest's IPv4 address.
+gid_index() {
+    folder=/sys/class/infiniband/$device/ports/1
+    for file in "$folder"/gids/*; do
+        if [ "$(cat "$file" 2>/dev/null)" = "0000:0000:0000:0000:0000:ffff:c000:020$number" ]; then
+            echo "${file##*/}"
+            return 0
+        fi
+    done
+    return 1
+}
+
+has_gid() { gid_index > /dev/null; }
+
+# The card is a device of both kinds, and has its GID from the address of the network device.
+address() {
+    ip link set lo up
+    ip link set "$netdev" up
+    ip addr add "$own/24" dev "$netdev"
+    await has_gid
+    await grep -q ACTIVE "/sys/class/infiniband/$device/ports/1/state"
+}
+
+list() {
+    ibv_devices | has "^ +$device"
+    ibv_devinfo -v -d "$device" | has "hca_id:.$device" 'PORT_ACTIVE' 'link_layer:.*Ethernet' 'GID.*::ffff:192.0.2.'"$number"', RoCE v2' \
+        'atomic_cap:.*ATOMIC_(HCA|GLOB)' 'ODP' 'SUPPORT_SEND' 'SUPPORT_WRITE' 'SUPPORT_READ'
+    rdma link show | has "link $device/1 .*state ACTIVE .*netdev $netdev"
+    rdma dev show | has "$device:"
+    rdma resource show | has "$device: .*mr 0 ctx 0"
+}
+
+pingpong() {
+    both "ibv_rc_pingpong -d $device -g $gid -p $port -c $*"
+}
+
+# With every kind of packet: one byte, all of a packet, one byte more than some packets, many packets.
+pingpong_sizes() {
+    for size in 1 63 1024 4097 100000; do
+        pingpong "-e -n 3 -r 4 -s $size"
+        meet "$name.$size"
+        rm -f "$share/$name.listens"
+        meet "$name.$size.again"
+    done
+}
+
+measure() {
+    program=$1
+    shift
+    both "$program -d $device -x $gid -p $port -F $*"
+}
+
+# One IPv4 address is the card's and the network device's: verbs, ping and TCP at the same time.
+beside() {
+    ping -q -c 20 -i 0.3 -W 60 "$peer" > /tmp/ping 2>&1 &
+    ping=$!
+    if [ "$role" = a ]; then
+        head -c 1000000 /dev/urandom > "$share/sent"
+        (meet "$name.tcp"; timeout $limit /run/busybox nc "$peer" 5001 < "$share/sent") &
+        stream=$!
+    else
+        # Its input does not end, or it would end the connection.
+        mkfifo /tmp/open
+        timeout $limit /run/busybox nc -l -p 5001 <> /tmp/open > /tmp/got &
+        stream=$!
+        await listens 5001
+        meet "$name.tcp"
+    fi
+    pingpong '-e -n 100'
+    wait $stream
+    wait $ping || { cat /tmp/ping; return 1; }
+    has ' 0% packet loss' < /tmp/ping
+    [ "$role" = a ] || cmp "$share/sent" /tmp/got
+}
+
+# The driver goes, and with it both devices.
+leaves() {
+    ip link set "$netdev" down
+    rmmod berth
+    [ ! -e "/sys/class/infiniband/$device" ]
+    [ ! -e "/sys/class/net/$netdev" ]
+    dmesg -l emerg,alert,crit,err | grep -v '^$' > /tmp/errors && { cat /tmp/errors; return 1; }
+    true
+}
+
+# All others need it.
+some=$filter
+filter=
+check ap_1_the_card_has_a_gid address
+filter=$some
+gid=$(gid_index)
+check ap_1_the_card_is_listed list
+check ap_1_registering_pins_nothing python3 "$share/memory.py" "$device"
+check ap_1_ibv_rc_pingpong pingpong '-n 20'
+check ap_1_ibv_rc_pingpong_events pingpong '-e -n 100'
+check ap_1_ibv_rc_pingpong_new_post_api pingpong '-e -N -n 20 -s 8192'
+check ap_1_ibv_rc_pingpong_on_demand pingpong '-e -o -n 20'
+check ap_1_ibv_rc_pingpong_sizes pingpong_sizes
+for program in ib_send_bw ib_write_bw ib_read_bw; do
+    check "ap_1_$program" measure $program -n 20 -s 4096 -t 16
+done
+for program in ib_send_bw ib_read_bw; do
+    check "ap_1_${program}_many_packets" measure $program -n 5 -s 50000 -t 4 -m 1024
+done
+check ap_1_ib_send_bw_queue_pairs_both_ways measure ib_send_bw -b -n 10 -s 2048 -t 8 -q 4
+check ap_1_ib_send_bw_events measure ib_send_bw -n 20 -s 2048 -t 8 -e
+check ap_1_ib_send_lat measure ib_send_lat -n 20 -s 32 -I 0
+check ap_1_ib_read_lat measure ib_read_lat -n 20 -s 32
+check ap_1_ib_send_lat_inline measure ib_send_lat -n 20 -s 32 -I 32
+check ap_1_ib_write_lat_inline measure ib_write_lat -n 20 -s 32 -I 32
+check ap_1_ib_atomic_bw measure ib_atomic_bw -n 20 -t 8
+check ap_1_ib_atomic_lat measure ib_atomic_lat -n 20
+check ap_4_verbs_beside_ping_and_tcp beside
+# In each guest others, with both ends in it.
+if [ "$role" = a ]; then
+    modules='test_device test_pd test_addr test_mr test_atomic test_cqex test_shared_pd test_fork'
+else
+    modules='test_qp test_qpex test_cq test_cq_events test_odp test_relaxed_ordering test_parent_domain'
+fi
+# shellcheck disable=SC2086
+check ap_1_pyverbs python3 "$share/suite.py" "$device" "$gid" /tmp/figures $modules
+check ap_1_the_driver_leaves leaves
+exit 0

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Registers memory and looks at what it costs: python3 memory.py DEVICE."""
+
+import subprocess
+import sys
+
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.enums import (IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QPT_RC)
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.pyverbs_error import PyverbsRDMAError
+from pyverbs.qp import QP, QPCap, QPInitAttr
+
+MEGABYTE = 1 << 20
+ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE
+
+
+def pinned():
+    """Bytes that the kernel has pinned for this process."""
+    with open('/proc/self/status', encoding='ascii') as status:
+        line = next(line for line in status if line.startswith('VmPin:'))
+    return int(line.split()[1]) * 1024
+
+
+def resources(device):
+    """What `rdma resource` says of the device, as {'pd': 1, ...}."""
+    text = subprocess.run(['rdma', 'resource', 'show'], check=True, capture_output=True, text=True).stdout
+    line = next(line for line in text.splitlines() if f'{device}:' in line)
+    words = line.split(f'{device}:')[1].split()
+    return dict(zip(words[::2], map(int, words[1::2])))
+
+
+def main(device):
+    # The kernel has some of its own.
+    before = resources(device)
+    context = Context(name=device)
+    pd = PD(context)
+    cq = CQ(context, 16)
+    region = MR(pd, 64 * MEGABYTE, ACCESS)
+    assert region.lkey != 0 or region.rkey != 0, 'a region has no key'
+    assert pinned() == 0, f'{pinned()} bytes are pinned for a region of 64 MiB'
+    qp = QP(pd, QPInitAttr(qp_type=IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(8, 8, 1, 1, 0)))
+    seen = resources(device)
+    more = {kind: seen[kind] - before[kind] for kind in ('pd', 'cq', 'qp', 'mr', 'ctx')}
+    assert set(more.values()) == {1}, f'one more of each, but: {more}'
+    assert pinned() == 0, f'{pinned()} bytes are pinned for a queue pair'
+    # A registration says at once that memory is not there.
+    address = 0x7000_0000_0000
+    try:
+        MR(pd, 4096, ACCESS, address=address)
+    except PyverbsRDMAError as error:
+        print('refused, as it must be:', error)
+    else:
+        raise AssertionError('memory that is not there was registered')
+    for thing in (qp, region, cq, pd, context):
+        thing.close()
+    assert resources(device) == before, resources(device)
+
+
+main(sys.argv[1])

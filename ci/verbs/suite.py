@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Runs the tests that pyverbs has of its own on a device, unmodified: python3 suite.py DEVICE GID_INDEX FIGURES MODULE...
+
+Each test has both ends on the one device. What it has found goes to the file FIGURES: how many tests passed, and why others
+did not run.
+"""
+
+import collections
+import gzip
+import pathlib
+import signal
+import sys
+import types
+import unittest
+from unittest import mock
+
+INSTALLED = pathlib.Path('/usr/share/doc/rdma-core/tests')
+HERE = pathlib.Path('/tmp/pyverbs')
+# What all tests have in common.
+COMMON = ['args_parser', 'base', 'utils']
+# Devices of others, which `utils` names. To load what Debian has for them takes longer than all tests.
+OTHERS = ['pyverbs.providers.mlx5', 'pyverbs.providers.mlx5.mlx5dv', 'tests.mlx5_base', 'pyverbs.providers.efa',
+          'pyverbs.providers.efa.efadv', 'tests.efa_base']
+# Seconds after which a test hangs.
+HANGS = 120
+# Tests that fail because they ask for what the card has otherwise, and why.
+OTHERWISE = {}
+
+
+class Hangs(Exception):
+    """Raised in a test that hangs."""
+
+
+def hangs(_signal, _frame):
+    raise Hangs(f'still running after {HANGS} s')
+
+
+class Result(unittest.TestResult):
+    """Counts the tests by what became of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.passed = 0
+        self.unsupported = collections.Counter()
+
+    def startTest(self, test):
+        super().startTest(test)
+        print(test.id(), flush=True)
+        signal.alarm(HANGS)
+
+    def stopTest(self, test):
+        signal.alarm(0)
+        super().stopTest(test)
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.passed += 1
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        print(f'    skipped: {reason}')
+        self.unsupported[reason] += 1
+
+
+def load(device, gid, modules):
+    """Unpacks the tests of some modules, and answers them."""
+    folder = HERE / 'tests'
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in COMMON + modules:
+        plain, packed = INSTALLED / f'{name}.py', INSTALLED / f'{name}.py.gz'
+        text = plain.read_bytes() if plain.exists() else gzip.decompress(packed.read_bytes())
+        (folder / f'{name}.py').write_bytes(text)
+    (folder / '__init__.py').write_text('')
+    sys.path[:0] = [str(HERE), str(folder)]
+    for name in OTHERS:
+        module = types.ModuleType(name)
+        # Whatever is imported from it.
+        module.__getattr__ = lambda wanted: mock.MagicMock(name=wanted)
+        module.__path__ = []
+        sys.modules[name] = module
+    sys.argv[1:] = ['--dev', device, '--gid', gid]
+    from args_parser import parser
+    parser.parse_args()
+    return unittest.defaultTestLoader.loadTestsFromNames([f'tests.{name}' for name in modules])
+
+
+def main(device, gid, figures, *modules):
+    signal.signal(signal.SIGALRM, hangs)
+    suite = load(device, gid, list(modules))
+    result = Result()
+    suite.run(result)
+    failed, known = [], []
+    for test, trace in result.failures + result.errors:
+        name = test.id().removeprefix('tests.')
+        (known if name in OTHERWISE else failed).append((name, trace))
+    lines = [f'{" ".join(modules)}: {result.passed} passed, {len(failed)} failed, {len(known)} expect otherwise, '
+             f'{sum(result.unsupported.values())} skipped']
+    lines += [f'{count} skipped: {" ".join(reason.split())}' for reason, count in result.unsupported.most_common()]
+    lines += [f'{name} expects otherwise: {OTHERWISE[name]}' for name, _ in known]
+    pathlib.Path(figures).write_text('\n'.join(lines) + '\n', encoding='utf-8')
+    for name, trace in failed:
+        # Where it was, and what it said.
+        said = [line.strip() for line in trace.strip().splitlines()]
+        print(f'{name}: {" | ".join(said[-3:])}')
+    return bool(failed) or result.passed == 0
+
+
+sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs that others wrote for verbs, on two Debian hosts with a card each: libibverbs and all that use it are Debian's.
+//! Of Berth are the driver, the firmware, and the library that libibverbs loads for the card.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::guest::{Options, Role, Run};
+use crate::kernel::{Flavour, Host, Kernel};
+use crate::packaging::{copy_of, fresh};
+use crate::steps::{Builder, Parts};
+
+/// What both guests do, and what it starts beside the programs of others, by name.
+const FILES: [(&str, &str); 3] = [
+    ("guest.sh", include_str!("../../verbs/guest.sh")),
+    ("memory.py", include_str!("../../verbs/memory.py")),
+    ("suite.py", include_str!("../../verbs/suite.py")),
+];
+
+/// Where libibverbs looks for the libraries of devices, and the file that names one.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu/libibverbs";
+const NAMES: &str = "etc/libibverbs.d";
+
+/// A Debian host with everything of Berth on it, in a folder of the cache, and what its guests need beside it.
+pub struct Installed {
+    /// Kernel and simulator. Of programs the host has Debian's alone.
+    pub parts: Parts,
+    root: PathBuf,
+    folder: PathBuf,
+}
+
+impl Installed {
+    /// Builds and installs all of it.
+    ///
+    /// # Errors
+    /// When a part does not build, or the copy of the host cannot be made.
+    pub fn new(builder: &Builder) -> Result<Self> {
+        let kernel = Kernel::ensure(&builder.context, &builder.sysroot, Flavour::Test)?;
+        let (driver, firmware, simulator) = (builder.driver(&kernel)?, builder.firmware()?, builder.simulator(false)?);
+        let library = builder.provider()?;
+        let host = Host::ensure(&builder.context)?;
+        let folder = fresh(builder, "verbs")?;
+        let root = copy_of(&host, &folder)?;
+        let add = |from: &Path, to: &str| -> Result<()> {
+            let to = root.path(to);
+            fs::create_dir_all(to.parent().context("it has a parent")?)?;
+            fs::copy(from, &to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
+            Ok(fs::set_permissions(&to, fs::Permissions::from_mode(0o644))?)
+        };
+        add(&driver, "usr/lib/modules/berth.ko")?;
+        add(&firmware.image, "usr/lib/firmware/berth/berth-fw.bin")?;
+        add(&library, &format!("{LIBRARIES}/libberth-rdmav34.so"))?;
+        let named = "berth.driver";
+        add(&builder.context.repo.join("host-tools/berth-verbs").join(named), &format!("{NAMES}/{named}"))?;
+        // The guests' files are read-only.
+        fs::create_dir(root.path("mnt/share"))?;
+        let parts = Parts { kernel, driver: None, firmware: None, simulator: Some(simulator), programs: None };
+        Ok(Self { parts, root: root.path("/"), folder })
+    }
+
+    /// Changes the usual options to those of such guests.
+    pub fn set(&self, options: &mut Options) {
+        options.host = Some(self.root.clone());
+        options.cpus = 2;
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.folder).ok();
+    }
+}
+
+/// Puts what the guests do into the folder of a run: the tests whose names contain `filter`.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn prepare(run: &Run, filter: &str) -> Result<()> {
+    for (name, text) in FILES {
+        fs::write(run.share.join(name), text)?;
+    }
+    // By Debian's shell. What runs a guest's script is busybox, which has its own `ip`, `ping` and others.
+    let script = format!("filter='{}' exec /bin/sh /mnt/share/guest.sh\n", filter.replace('\'', ""));
+    Role::ALL.into_iter().try_for_each(|role| run.script(role, &script))
+}
