@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# What the guests of part `verbs` do: programs of others use the card. In the environment: `role` (a or b), and `filter`,
-# which the names of the tests that run contain.
+# What the guests of part `verbs` do: programs of others use the card. In the environment: `role` (a or b),
+# `filter`, which the names of the tests that run contain, and `long` (true or false).
 #
 # Nothing passes or fails by the time that it takes. The limit of a program is there for one that hangs.
 
@@ -261,11 +261,11 @@ check ap_1_ib_atomic_lat measure ib_atomic_lat -n 20
 check ap_4_verbs_beside_ping_and_tcp beside
 # In each guest others, with both ends in it.
 if [ "$role" = a ]; then
-    modules='test_device test_pd test_addr test_mr test_atomic test_cqex test_shared_pd test_fork'
+    modules='test_device test_pd test_addr test_mr test_atomic test_cqex test_fork'
 else
-    modules='test_qp test_qpex test_cq test_cq_events test_odp test_relaxed_ordering test_parent_domain'
+    modules='test_qp test_qpex test_shared_pd test_cq test_cq_events test_odp test_relaxed_ordering test_parent_domain'
 fi
 # shellcheck disable=SC2086
-check ap_1_pyverbs python3 "$share/suite.py" "$device" "$gid" /tmp/figures $modules
+[ "$long" = false ] || check ap_1_pyverbs python3 "$share/suite.py" "$device" "$gid" /tmp/figures $modules
 check ap_1_the_driver_leaves leaves
 exit 0

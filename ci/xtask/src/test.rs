@@ -37,7 +37,7 @@ use crate::verbs;
 /// The table in the documentation that a `--long` run brings up to date.
 const LONG_RESULT: &str = "docs/results/long-tests.md";
 /// Parts that do more with `--long`; they stand in that table beside those that run only with it.
-const LONGER: &[&str] = &["fuzz", "model-check", "formal", "rtl", "rtl-units", "system", "endurance"];
+const LONGER: &[&str] = &["fuzz", "model-check", "formal", "rtl", "rtl-units", "system", "verbs", "endurance"];
 /// Parts of which each test has a row of its own there, also when it ran alone (`--filter`).
 const EACH_TEST: &[&str] = &["endurance"];
 
@@ -291,7 +291,7 @@ const PARTS: &[Part] = &[
     Part { name: "system", about: "system tests in two guests with the test kernel", long: false, run: Tester::system },
     Part {
         name: "verbs",
-        about: "Debian's unmodified programs for verbs in two guests",
+        about: "Debian's unmodified programs for verbs in two guests; pyverbs' tests with --long",
         long: false,
         run: Tester::verbs,
     },
@@ -964,7 +964,7 @@ impl Tester {
         let mut options = guest::Options::new(Flavour::Test);
         installed.set(&mut options);
         let mut run = guest::Run::new()?;
-        verbs::prepare(&run, self.arguments.filter.as_deref().unwrap_or_default())?;
+        verbs::prepare(&run, self.arguments.filter.as_deref().unwrap_or_default(), self.arguments.long)?;
         let mut progress = Progress::start("programs that use verbs, in two guests", Some("3 min"));
         let end = guest::run(&self.builder, &installed.parts, &options, &run, &mut progress);
         progress.finish(end.as_ref().is_ok_and(|e| e.faults().is_empty()));

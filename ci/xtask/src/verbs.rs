@@ -74,15 +74,16 @@ impl Drop for Installed {
     }
 }
 
-/// Puts what the guests do into the folder of a run: the tests whose names contain `filter`.
+/// Puts what the guests do into the folder of a run: the tests whose names contain `filter`,
+/// and the tests of pyverbs if they are to be `long`.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn prepare(run: &Run, filter: &str) -> Result<()> {
+pub fn prepare(run: &Run, filter: &str, long: bool) -> Result<()> {
     for (name, text) in FILES {
         fs::write(run.share.join(name), text)?;
     }
     // By Debian's shell. What runs a guest's script is busybox, which has its own `ip`, `ping` and others.
-    let script = format!("filter='{}' exec /bin/sh /mnt/share/guest.sh\n", filter.replace('\'', ""));
+    let script = format!("filter='{}' long={long} exec /bin/sh /mnt/share/guest.sh\n", filter.replace('\'', ""));
     Role::ALL.into_iter().try_for_each(|role| run.script(role, &script))
 }
