@@ -80,17 +80,19 @@ fn pages(repo: &Path) -> Result<Vec<Page>> {
     files.into_iter().map(page).collect()
 }
 
-/// The functions of all Rust files, and the files that have them.
+/// The functions of all Rust files and the tests of all scripts, and the files that have them.
 fn functions(repo: &Path) -> Result<BTreeMap<String, BTreeSet<String>>> {
-    let mut files = Vec::new();
-    for folder in SOURCE_FOLDERS {
-        walk(&repo.join(folder), "rs", &mut files)?;
-    }
     let mut found = BTreeMap::<String, BTreeSet<String>>::new();
-    for file in files {
-        let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-        for name in functions_of(&text) {
-            found.entry(name.to_owned()).or_default().insert(below(repo, &file));
+    for (ending, before) in [("rs", "fn "), ("sh", "\ncheck ")] {
+        let mut files = Vec::new();
+        for folder in SOURCE_FOLDERS {
+            walk(&repo.join(folder), ending, &mut files)?;
+        }
+        for file in files {
+            let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+            for name in names_behind(before, &text) {
+                found.entry(name.to_owned()).or_default().insert(below(repo, &file));
+            }
         }
     }
     Ok(found)
@@ -105,9 +107,9 @@ fn sources(repo: &Path) -> Result<Vec<String>> {
     Ok(files.iter().map(|file| below(repo, file)).collect())
 }
 
-/// Names behind `fn `.
-fn functions_of(text: &str) -> impl Iterator<Item = &str> {
-    text.split("fn ").skip(1).filter_map(|rest| {
+/// Names behind `fn ` or another word.
+fn names_behind<'a>(word: &'a str, text: &'a str) -> impl Iterator<Item = &'a str> {
+    text.split(word).skip(1).filter_map(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
         (end > 0).then(|| &rest[..end])
     })
