@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
+use berth_abi::card::MAX_DEPTH;
 use berth_abi::wqe::{OP_RECV, OP_SEND, SEND_IMMEDIATE, SEND_INLINE, Sge, Wqe};
 use berth_abi::{counters as c, host, ioctl};
 use libberth::{Context, Error, ForeignPeer, QpConfig, Reason, Status, raw};
@@ -265,7 +266,7 @@ fn inv_6_ioctls_refuse_fields_out_of_range(env: &Env) -> Res {
     };
     for (what, config) in [
         ("send depth 0", QpConfig { send_depth: 0, ..QpConfig::default() }),
-        ("send depth 257", QpConfig { send_depth: 257, ..QpConfig::default() }),
+        ("send depth 4097", QpConfig { send_depth: MAX_DEPTH + 1, ..QpConfig::default() }),
         ("receive depth 2^32 - 1", QpConfig { recv_depth: u32::MAX, ..QpConfig::default() }),
         ("list of 65", QpConfig { max_list: 65, ..QpConfig::default() }),
         ("block of 5000", QpConfig { block: 5000, ..QpConfig::default() }),
