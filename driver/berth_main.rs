@@ -12,7 +12,6 @@
 //! * `net`: the card as an ordinary network device.
 //! * `pages`: pinning what the card asks for, and taking it back.
 //! * `process`: what processes own of a card: contexts, queue pairs, completion queues, connections.
-//!
 //! * `rdma`: the card as an RDMA device, for programs that use verbs.
 //!
 //! Above them: `events` (the interrupt thread), `debugfs`, `params` (the module's parameters), `cards` (by their numbers),

@@ -22,6 +22,9 @@ use kernel::{
     },
 };
 
+/// Entries of a completion queue at most: the card has room for the power of two.
+pub(crate) const MAX_ENTRIES: u32 = 1 << 15;
+
 impl Context {
     /// Makes a completion queue of which an eventfd tells, and gives it for [`Self::end_cq`].
     pub(crate) fn create_cq(&self, arg: &mut ioctl::CreateCq) -> Result<Arc<Cq>> {
@@ -38,7 +41,7 @@ impl Context {
         arg: &mut ioctl::CreateCq,
         told: Notify,
     ) -> Result<Arc<Cq>> {
-        if !(1..=32768).contains(&arg.entries) {
+        if !(1..=MAX_ENTRIES).contains(&arg.entries) {
             return Err(EINVAL);
         }
         let _control = self.control.lock();

@@ -29,6 +29,7 @@ use crate::{
     net::nic::Nic,
     pages::page::VPN_END,
     process::{
+        completion_queue::MAX_ENTRIES,
         doorbells::DOORBELL_OFFSET,
         object::Mapping,
         owned::{Name, Notify},
@@ -42,8 +43,6 @@ use crate::{
 };
 use kernel::{current, mm::virt::flags, prelude::*, sync::Arc};
 
-/// Entries of a completion queue.
-const MAX_ENTRIES: u32 = 32768;
 /// Ranges of a send: one place of its element is the peer's address (`Wqe::sge`).
 const SEND_RANGES: u32 = MAX_SGE as u32 - 1;
 
@@ -377,20 +376,15 @@ impl Driver for Served {
         let rights = right(access.read, recv::RIGHT_READ)
             | right(access.write, recv::RIGHT_WRITE)
             | right(access.atomic, recv::RIGHT_ATOMIC);
-        // What peers may not use has a key that opens nothing.
-        let (va, bytes) = if rights == 0 || bytes == 0 {
-            (0, 0)
-        } else {
-            (va, bytes)
-        };
         let context = own(&domain.context)?;
         let mut arg = ioctl::Register {
-            va,
-            len: bytes,
             domain: domain.domain.number,
-            rights: if bytes == 0 { 0 } else { rights },
             ..Default::default()
         };
+        // What peers may not use has a key that opens nothing.
+        if rights != 0 && bytes != 0 {
+            (arg.va, arg.len, arg.rights) = (va, bytes, rights);
+        }
         let name = context.register(&mut arg)?;
         Ok((Region { context, name }, arg.key))
     }

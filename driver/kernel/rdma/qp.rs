@@ -120,7 +120,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Takes over those that a call names; gives the state that it asks for, `None` without one.
+    /// Takes over those that a call names; gives the state that it asks for, or the present one.
     ///
     /// # Errors
     ///
