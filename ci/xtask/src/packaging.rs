@@ -115,9 +115,9 @@ pub fn package(builder: &Builder, to: &Path) -> Result<()> {
     copy(&builder.context.repo.join("driver"), &to.join("driver"))?;
     fs::copy(builder.firmware()?.image, to.join("berth-fw.bin"))?;
     fs::copy(builder.guest_programs(Flavour::Stock)?.join("berth"), to.join("berth"))?;
-    fs::copy(builder.provider()?, to.join("libberth-rdmav34.so"))?;
-    let named = "berth.driver";
-    fs::copy(builder.context.repo.join("host-tools/berth-verbs").join(named), to.join(named))?;
+    for file in builder.provider()? {
+        fs::copy(&file, to.join(file.file_name().context("it has a name")?))?;
+    }
     Ok(())
 }
 

@@ -362,11 +362,12 @@ impl Builder {
         Ok(self.context.built.join("target-guest").join(GUEST_TARGET).join("release"))
     }
 
-    /// Builds the provider of libibverbs for the sysroot's Debian; returns `libberth-rdmav34.so`.
+    /// Builds the provider of libibverbs for the sysroot's Debian; returns `libberth-rdmav34.so`, and `berth.driver`, by which
+    /// libibverbs finds it.
     ///
     /// # Errors
     /// When it does not build, or libibverbs could not load it.
-    pub fn provider(&self) -> Result<PathBuf> {
+    pub fn provider(&self) -> Result<[PathBuf; 2]> {
         let arguments = ["build", "--profile", "plugin", "--package", "berth-verbs"];
         let mut command = self.cargo(&self.context.repo, "target-provider", &arguments)?;
         self.cargo_step("the provider of libibverbs", None, "provider", &mut command)?;
@@ -377,7 +378,7 @@ impl Builder {
         let (library, partial) = (target.join("libberth-rdmav34.so"), target.join("libberth-rdmav34.so.partial"));
         fs::write(&partial, bytes)?;
         fs::rename(&partial, &library)?;
-        Ok(library)
+        Ok([library, self.context.repo.join("host-tools/berth-verbs/berth.driver")])
     }
 
     /// A make command that builds the driver for a kernel into `output`.

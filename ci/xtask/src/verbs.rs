@@ -40,7 +40,7 @@ impl Installed {
     pub fn new(builder: &Builder) -> Result<Self> {
         let kernel = Kernel::ensure(&builder.context, &builder.sysroot, Flavour::Test)?;
         let (driver, firmware, simulator) = (builder.driver(&kernel)?, builder.firmware()?, builder.simulator(false)?);
-        let library = builder.provider()?;
+        let provider = builder.provider()?;
         let host = Host::ensure(&builder.context)?;
         let folder = fresh(builder, "verbs")?;
         let root = copy_of(&host, &folder)?;
@@ -52,9 +52,10 @@ impl Installed {
         };
         add(&driver, "usr/lib/modules/berth.ko")?;
         add(&firmware.image, "usr/lib/firmware/berth/berth-fw.bin")?;
-        add(&library, &format!("{LIBRARIES}/libberth-rdmav34.so"))?;
-        let named = "berth.driver";
-        add(&builder.context.repo.join("host-tools/berth-verbs").join(named), &format!("{NAMES}/{named}"))?;
+        for (file, folder) in provider.iter().zip([LIBRARIES, NAMES]) {
+            let name = file.file_name().context("it has a name")?.display();
+            add(file, &format!("{folder}/{name}"))?;
+        }
         // The guests' files are read-only.
         fs::create_dir(root.path("mnt/share"))?;
         let parts = Parts { kernel, driver: None, firmware: None, simulator: Some(simulator), programs: None };
