@@ -168,6 +168,29 @@ fn qp_6_roce_to_the_card_goes_to_no_queue_and_arp_for_it_to_both() {
 }
 
 #[test]
+fn qp_6_a_datagram_to_a_queue_pair_of_the_kernel_goes_to_its_queue() {
+    let rules = Rules::<2, 0> { own: (OWN, IP), queues: [None, Some(RAW_DEFAULT)], filters: [] };
+    let packet = |to, opcode, qpn: u32| {
+        let mut packet = udp4(to, 4791);
+        packet[42] = opcode;
+        // The byte before the QPN is reserved.
+        packet[46..50].copy_from_slice(&(qpn | 0xab00_0000).to_be_bytes());
+        packet
+    };
+    for opcode in [0x64, 0x65] {
+        for qpn in [1, 0x80_0000, 0x80_0002, 0xff_ffff] {
+            assert_eq!(rules.choose(&packet(OWN, opcode, qpn), true), Whose::Queue(1), "{opcode:#x} {qpn:#x}");
+        }
+        assert_eq!(rules.choose(&packet(OWN, opcode, 2), true), Whose::Core, "the card's own QPN");
+    }
+    for opcode in [0, 0x04, 0x24, 0x44, 0x63, 0x66, 0xe4] {
+        assert_eq!(rules.choose(&packet(OWN, opcode, 1), true), Whose::Core, "{opcode:#x}: no datagram");
+    }
+    let nobody = Rules { queues: [None; 2], ..rules };
+    assert_eq!(nobody.choose(&packet(OWN, 0x64, 1), true), Whose::Core, "firmware counts it");
+}
+
+#[test]
 fn qp_6_the_first_filter_that_matches_decides_then_the_default_queue() {
     let filter = |fields, queue| Filter { fields, queue, protocol: 17, ethertype: 0x86dd, port: 53, mac: OTHER };
     let rules = Rules {

@@ -454,7 +454,8 @@ package berth_regs_pkg;
     localparam logic [31:0] BTH_FETCH_ADD            = 32'h00000014; // RC FetchAdd
     localparam logic [31:0] BTH_SEND_LAST_INVALIDATE = 32'h00000016; // RC SEND Last with Invalidate
     localparam logic [31:0] BTH_SEND_ONLY_INVALIDATE = 32'h00000017; // RC SEND Only with Invalidate
-    localparam logic [31:0] BTH_UD_SEND_ONLY         = 32'h00000064; // UD SEND Only: a credit list as a datagram
+    localparam logic [31:0] BTH_UD_SEND_ONLY         = 32'h00000064; // UD SEND Only; to `CONTROL_QPN` a credit list
+    localparam logic [31:0] BTH_UD_SEND_ONLY_IMM     = 32'h00000065; // UD SEND Only with Immediate
     localparam logic [31:0] BTH_SELECTIVE_ACKNOWLEDGE = 32'h000000d1; // Berth's own: RC Acknowledge with a SACK
 
     // Frames: records

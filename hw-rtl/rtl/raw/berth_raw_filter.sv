@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Raw queues, in: whose each frame is that the fast path does not keep. RoCE to this card's address is the core's; of the
-// others the first filter that matches decides, then the default queue; what nobody wants is the core's if it is to this
+// Raw queues, in: whose each frame is that the fast path does not keep. RoCE to this card's address is the core's, except
+// unreliable datagrams to other QPNs than CONTROL_QPN; of the others the first filter that matches decides, then the default queue; what nobody wants is the core's if it is to this
 // card, else dropped. ARP for this card's IPv4 address is the core's besides. A queue wants frames to this card's address and
 // to all, and what its flags and the addresses of its filters say.
 //
@@ -109,7 +109,11 @@ module berth_raw_filter #(
   wire ported = (protocol == TCP || protocol == UDP)
       && ((ipv4 && !later && cf.len >= 13'd18 + {7'd0, ihl, 2'b00}) || (ipv6 && cf.len >= 13'd58));
 
-  logic v1_q, roce_q, arp_q, ip_q, ported_q;
+  wire [7:0] opcode = b8(cf_hdr, 42);
+  wire datagram = (opcode == berth_regs_pkg::BTH_UD_SEND_ONLY[7:0] || opcode == berth_regs_pkg::BTH_UD_SEND_ONLY_IMM[7:0])
+      && {b8(cf_hdr, 47), b16(cf_hdr, 48)} != berth_regs_pkg::CONTROL_QPN[23:0];
+
+  logic v1_q, roce_q, datagram_q, arp_q, ip_q, ported_q;
   logic [47:0] dst_q;
   logic [15:0] ethertype_q, l4_q;
   logic [7:0] next_q;
@@ -123,6 +127,7 @@ module berth_raw_filter #(
     next_q      <= protocol;
     ported_q    <= ported;
     l4_q        <= ipv4 ? port4 : b16(cf_hdr, 56);
+    datagram_q  <= datagram;
     roce_q      <= (cf.flags & berth_regs_pkg::RX_FLAG_ROCE[2:0]) != '0;
     arp_q       <= ethertype == TYPE_ARP && cf.len >= 13'd42 && b32(cf_hdr, 38) == own_ip;
   end
@@ -149,7 +154,7 @@ module berth_raw_filter #(
   always_ff @(posedge clk) begin
     v2_q    <= v1_q && !rst;
     f2_q    <= f1_q;
-    own_q   <= named && roce_q && to_me;
+    own_q   <= named && roce_q && to_me && !datagram_q;
     both_q  <= named && arp_q && ours;
     ours_q  <= ours;
     hits_q  <= hits;

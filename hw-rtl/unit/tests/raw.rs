@@ -378,7 +378,12 @@ impl Bench {
                 put(20, if self.rng.chance(0.7) { &[0x40, 0] } else { &[0x20, 1] });
                 put(23, &[protocol]);
                 put(14 + 4 * usize::from(ihl) + 2, &port);
-                roce = ihl == 5 && protocol == 17 && len > 60 && self.rng.chance(0.3);
+                roce = ihl == 5 && protocol == 17 && len > 60 && self.rng.chance(0.5);
+                if roce && self.rng.chance(0.5) {
+                    // Datagrams and others, to the control QPN, to its neighbours and to such as differ from it in one byte.
+                    put(42, &[[0x64, 0x65, 0x04, 0x66][self.rng.below(4) as usize]]);
+                    put(47, &[[0, 0, 2], [0, 0, 1], [0, 1, 2], [0x80, 0, 2]][self.rng.below(4) as usize]);
+                }
             }
             0x86dd => {
                 put(14, &[0x60]);

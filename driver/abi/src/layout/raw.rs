@@ -17,7 +17,8 @@
 //! A frame that is sent is 14 to [`RAW_FRAME_BYTES`] long. The card adds zeros up to 60 bytes, and no more. To its own address
 //! it comes back.
 //!
-//! RoCE (UDP to port 4791) to the card's MAC address goes to none of the queues. Each other frame goes to the queue of the
+//! RoCE (UDP to port 4791) to the card's MAC address goes to none of the queues, except unreliable datagrams to other QPNs
+//! than `CONTROL_QPN`, whose queue pairs are the kernel's. Each other frame goes to the queue of the
 //! first filter that matches, else to the queue with [`RAW_DEFAULT`] (the lowest one), else to firmware as without raw
 //! queues; ARP for the card's IPv4 address goes to firmware as well, so that the kernel may have the same address. But a
 //! queue gets only frames to the card's own address, to all, to the address that the filter names, and what its flags say;

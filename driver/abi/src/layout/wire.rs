@@ -50,8 +50,10 @@ table! {
     BTH_SEND_LAST_INVALIDATE = 0x16;
     /// RC SEND Only with Invalidate.
     BTH_SEND_ONLY_INVALIDATE = 0x17;
-    /// UD SEND Only: a credit list as a datagram.
+    /// UD SEND Only; to `CONTROL_QPN` a credit list.
     BTH_UD_SEND_ONLY = 0x64;
+    /// UD SEND Only with Immediate.
+    BTH_UD_SEND_ONLY_IMM = 0x65;
     /// Berth's own: RC Acknowledge with a SACK. The table leaves 0xc0 to 0xff to manufacturers; the lower bits are those of RC Acknowledge.
     BTH_SELECTIVE_ACKNOWLEDGE = 0xd1;
     }

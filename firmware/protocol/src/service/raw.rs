@@ -2,10 +2,12 @@
 //! Raw queues: whole Ethernet frames for the kernel. Which queue a frame goes to, and how it is cut over the ranges of an
 //! element; whether an element is sound stands with the layout ([`berth_abi::raw::RawWqe::is_sound`]).
 
+use berth_abi::card::CONTROL_QPN;
 use berth_abi::raw::{
     RAW_DEFAULT, RAW_MATCH_ETHERTYPE, RAW_MATCH_MAC, RAW_MATCH_PORT, RAW_MATCH_PROTOCOL, RAW_MULTICAST,
     RAW_PROMISCUOUS, RawWqe,
 };
+use berth_abi::wire::{BTH_UD_SEND_ONLY, BTH_UD_SEND_ONLY_IMM};
 
 /// An Ethernet address, its first byte in bits 47:40.
 pub type Address = u64;
@@ -69,6 +71,13 @@ fn be32(frame: &[u8], at: usize) -> u32 {
     u32::from(be16(frame, at)) << 16 | u32::from(be16(frame, at + 2))
 }
 
+/// Whether a RoCE frame is an unreliable datagram that is no credit list: its queue pair is the kernel's.
+fn is_datagram(frame: &[u8]) -> bool {
+    // The BTH stands behind Ethernet, IPv4 without options and UDP.
+    matches!(frame.get(42), Some(&(BTH_UD_SEND_ONLY | BTH_UD_SEND_ONLY_IMM)))
+        && be32(frame, 46) & 0xff_ffff != CONTROL_QPN
+}
+
 /// Protocol above IP and destination port, as far as a frame has them.
 fn upper(frame: &[u8], ethertype: u16) -> (Option<u8>, Option<u16>) {
     let byte = |at: usize| frame.get(at).copied().unwrap_or(0);
@@ -108,7 +117,7 @@ impl<const QUEUES: usize, const FILTERS: usize> Rules<QUEUES, FILTERS> {
         let ethertype = be16(frame, 12);
         let ours = self.is_ours(to);
         let is_named = self.own.0 != 0;
-        if is_named && roce && to == self.own.0 {
+        if is_named && roce && to == self.own.0 && !is_datagram(frame) {
             return Whose::Core;
         }
         let arp = ethertype == TYPE_ARP && frame.len() >= 42 && be32(frame, 38) == self.own.1;
