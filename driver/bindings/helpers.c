@@ -156,6 +156,20 @@ void helper_napi_receive(struct napi_struct *napi, struct net_device *dev, struc
 	napi_gro_receive(napi, skb);
 }
 
+/* Sends an IPv4 packet that begins with its Ethernet header. */
+int helper_dev_transmit(struct net_device *dev, struct sk_buff *skb)
+{
+	int result;
+
+	skb->dev = dev;
+	skb->protocol = htons(ETH_P_IP);
+	skb_reset_mac_header(skb);
+	skb_set_network_header(skb, ETH_HLEN);
+	result = dev_queue_xmit(skb);
+	/* The macro evaluates its argument twice. */
+	return net_xmit_eval(result);
+}
+
 void helper_ib_set_parent(struct ib_device *ib, struct device *parent)
 {
 	ib->dev.parent = parent;

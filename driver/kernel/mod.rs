@@ -4,6 +4,8 @@
 
 pub(crate) mod abi_bytes;
 pub(crate) mod bindings;
+#[cfg(CONFIG_INFINIBAND)]
+pub(crate) mod crc;
 pub(crate) mod doorbell;
 pub(crate) mod errno;
 pub(crate) mod eventfd;

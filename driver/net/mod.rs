@@ -7,6 +7,7 @@
 pub(crate) mod counts;
 pub(crate) mod nic;
 pub(crate) mod rings;
+pub(crate) mod taker;
 
 use crate::{
     abi::{

@@ -14,6 +14,7 @@ use crate::{
     net::{
         counts::{Count, Counts, NAMES},
         rings::{Rings, QUEUE},
+        taker::Taker,
     },
 };
 use kernel::{
@@ -28,6 +29,8 @@ use kernel::{
 pub(crate) struct Nic {
     pub(super) card: Arc<Card>,
     pub(super) counts: Arc<Counts>,
+    /// Who gets datagrams of RoCE.
+    pub(crate) taker: Arc<Taker>,
     /// The run of firmware that has the rings, 1 more than its number; 0 without rings.
     run: Atomic<u64>,
 }
@@ -37,6 +40,7 @@ impl Nic {
         Ok(Self {
             card,
             counts: Arc::pin_init(Counts::new(), GFP_KERNEL)?,
+            taker: Taker::new()?,
             run: Atomic::new(0),
         })
     }
@@ -74,7 +78,13 @@ impl Driver for Nic {
     fn open(dev: &Device<Self>, rtnl: &Rtnl) -> Result<Self::Open> {
         let nic = &dev.data;
         let flags = Self::flags(dev, rtnl);
-        let rings = Rings::new(dev, &nic.card, &nic.counts, dev.mtu(rtnl), flags)?;
+        let rings = Rings::new(
+            dev,
+            &nic.card,
+            (&nic.counts, &nic.taker),
+            dev.mtu(rtnl),
+            flags,
+        )?;
         nic.run.store(u64::from(rings.generation) + 1, Relaxed);
         nic.counts.add(Count::Opened, 1);
         dev.carrier(rtnl, true);

@@ -24,7 +24,10 @@ use crate::{
         },
         registers::RegisterPage,
     },
-    net::counts::{Count, Counts},
+    net::{
+        counts::{Count, Counts},
+        taker::Taker,
+    },
 };
 use kernel::{
     device::{self, Bound},
@@ -195,6 +198,7 @@ pub(crate) struct Rings {
     /// The run of firmware that has them.
     pub(super) generation: u32,
     counts: Arc<Counts>,
+    taker: Arc<Taker>,
     /// Bytes that a receive holds.
     receive_bytes: u32,
     #[pin]
@@ -217,7 +221,7 @@ impl Rings {
     pub(super) fn new<T: Driver>(
         dev: &Device<T>,
         card: &Arc<Card>,
-        counts: &Arc<Counts>,
+        (counts, taker): (&Arc<Counts>, &Arc<Taker>),
         mtu: u32,
         flags: u8,
     ) -> Result<Pin<KBox<Self>>> {
@@ -259,6 +263,7 @@ impl Rings {
             try_pin_init!(Rings {
                 generation,
                 counts: counts.clone(),
+                taker: taker.clone(),
                 receive_bytes,
                 completions <- new_spinlock!(completions, "berth_net_completions"),
                 send <- new_spinlock!(send, "berth_net_send"),
@@ -425,7 +430,13 @@ impl Rings {
         skb.put(cqe.byte_len).ok()?;
         counts.add(Count::RxPackets, 1);
         counts.add(Count::RxBytes, u64::from(cqe.byte_len));
-        poll.receive(skb);
+        match self.taker.of(skb.linear()) {
+            Some(taker) => {
+                poll.note_received();
+                taker.received(skb);
+            }
+            None => poll.receive(skb),
+        }
         Some(())
     }
 }

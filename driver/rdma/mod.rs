@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The card as an RDMA device, for programs that use verbs (AP-1, AP-2).
 //!
-//! It stands on the network device, whose addresses are its GIDs. All memory is on demand: a region is a key, and pins
+//! It stands on the network device, whose addresses are its GIDs, and whose frames datagrams are. All memory is on demand: a region is a key, and pins
 //! nothing. Peers speak plain RoCE version 2; that a queue pair's peer may be a Berth makes no difference here.
 
+mod completions;
+mod datagram;
 mod name;
 mod objects;
+mod packet;
+mod ring;
 mod served;
 
 use crate::{
     kernel::{net::device::Device, rdma::registration::Registration, workqueue},
     net::{nic::Nic, Upper},
     process::Registry,
-    rdma::{name::Naming, served::Served},
+    rdma::{datagram::Exchange, name::Naming, served::Served},
 };
 use kernel::{
     device::{self, Bound},
@@ -27,7 +31,14 @@ pub(crate) struct Verbs {
     naming: Arc<Naming>,
     module: &'static ThisModule,
     #[pin]
-    registered: Mutex<Option<Registration<Served>>>,
+    registered: Mutex<Option<Registered>>,
+}
+
+/// What there is while the core knows the device. The registration goes first.
+struct Registered {
+    registration: Registration<Served>,
+    exchange: Arc<Exchange>,
+    device: Arc<Device<Nic>>,
 }
 
 impl Verbs {
@@ -52,12 +63,16 @@ impl Upper for Verbs {
             return Ok(());
         }
         let guid = crate::card::net::guid(device.address_now());
+        let exchange = Exchange::new(self.naming.registry.card.clone(), device.clone())?;
         let served = Served {
             naming: self.naming.clone(),
             device: device.clone(),
+            exchange: exchange.clone(),
         };
+        // QP 1 is made while the device is made known.
+        device.data.taker.set(Some(exchange.clone()));
         // SAFETY: The network device stays registered until `goes` has returned.
-        *registered = Some(unsafe {
+        let registration = unsafe {
             Registration::new(
                 c"berth%d",
                 parent,
@@ -66,13 +81,23 @@ impl Upper for Verbs {
                 self.module,
                 served,
             )
-        }?);
+        }
+        .inspect_err(|_| device.data.taker.set(None))?;
+        *registered = Some(Registered {
+            registration,
+            exchange,
+            device: device.clone(),
+        });
         Ok(())
     }
 
     fn goes(&self) {
-        let registration = self.registered.lock().take();
-        drop(registration);
+        let registered = self.registered.lock().take();
+        if let Some(registered) = registered {
+            drop(registered.registration);
+            registered.device.data.taker.set(None);
+            registered.exchange.end();
+        }
         workqueue::cancel::<_, 0>(&self.naming);
     }
 }

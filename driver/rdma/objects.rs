@@ -8,6 +8,7 @@ use crate::{
         self,
         owned::{Cq, Ended, Name, Notified, Qp},
     },
+    rdma::{completions::Completions, datagram::Datagram},
 };
 use kernel::{
     current,
@@ -40,20 +41,37 @@ impl Drop for Opened {
     }
 }
 
-/// A protection domain.
-pub(crate) struct Domain {
+/// A protection domain; of the kernel's, without anything on the card.
+pub(crate) struct Domain(pub(super) Option<Owned>);
+
+/// A protection domain of a process.
+pub(super) struct Owned {
     pub(super) context: Arc<process::Context>,
     pub(super) domain: Arc<process::owned::Domain>,
 }
 
-/// A completion queue.
+/// A completion queue: the card's, unless it is the kernel's, and what the driver adds to it.
 pub(crate) struct MadeCq {
+    pub(super) card: Option<CardCq>,
+    pub(super) completions: Arc<Completions>,
+}
+
+/// A completion queue on the card.
+pub(super) struct CardCq {
     pub(super) context: Arc<process::Context>,
     pub(super) cq: Arc<Cq>,
 }
 
 /// A queue pair.
-pub(crate) struct MadeQp {
+pub(crate) enum MadeQp {
+    /// Of a reliable connection, on the card.
+    Reliable(CardQp),
+    /// Of datagrams, in the driver.
+    Datagram(Arc<Datagram>),
+}
+
+/// A queue pair on the card.
+pub(crate) struct CardQp {
     pub(super) context: Arc<process::Context>,
     pub(super) qp: Arc<Qp>,
     pub(super) failure: Arc<Failure>,

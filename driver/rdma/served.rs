@@ -22,8 +22,9 @@ use crate::{
         rdma::{
             device::{Access, Driver, Limits, Port, UserMap},
             handler::{CqHandler, QpHandler},
-            qp::{Attributes, Capacity, QpState},
+            qp::{Attributes, Capacity, Path, QpKind, QpState},
             udata::Udata,
+            work::{Completion, Memory, Receive, Send, MOST_RANGES},
         },
     },
     net::nic::Nic,
@@ -37,8 +38,13 @@ use crate::{
         Context,
     },
     rdma::{
+        completions::Completions,
+        datagram::{Address, Datagram, Exchange},
         name::Naming,
-        objects::{own, Domain, Failure, MadeCq, MadeQp, Opened, Region, Told},
+        objects::{
+            own, CardCq, CardQp, Domain, Failure, MadeCq, MadeQp, Opened, Owned, Region, Told,
+        },
+        packet::roce_mtu,
     },
 };
 use kernel::{current, mm::virt::flags, prelude::*, sync::Arc};
@@ -46,10 +52,20 @@ use kernel::{current, mm::virt::flags, prelude::*, sync::Arc};
 /// Ranges of a send: one place of its element is the peer's address (`Wqe::sge`).
 const SEND_RANGES: u32 = MAX_SGE as u32 - 1;
 
+/// Elements and ranges of a queue pair of datagrams.
+const DATAGRAMS: Capacity = Capacity {
+    sends: MAX_DEPTH,
+    receives: MAX_DEPTH,
+    send_ranges: MOST_RANGES as u32,
+    receive_ranges: MOST_RANGES as u32,
+    inline: MAX_INLINE as u32,
+};
+
 /// What the core's device has of the driver.
 pub(super) struct Served {
     pub(super) naming: Arc<Naming>,
     pub(super) device: Arc<Device<Nic>>,
+    pub(super) exchange: Arc<Exchange>,
 }
 
 /// The IPv4 address of a GID (RFC 4291 2.5.5.2).
@@ -88,7 +104,7 @@ fn check_memory(va: u64, bytes: u64, access: Access) -> Result {
 }
 
 /// Gives the queue pair its peer, and, unless it `receives_only`, what concerns sending.
-fn meet(qp: &MadeQp, to: &Attributes, receives_only: bool) -> Result {
+fn meet(qp: &CardQp, to: &Attributes, receives_only: bool) -> Result {
     let card = &qp.context.card;
     let source = ipv4_of(to.path.source).ok_or(EOPNOTSUPP)?;
     let ipv4 = ipv4_of(to.path.destination).ok_or(EOPNOTSUPP)?;
@@ -115,7 +131,7 @@ fn meet(qp: &MadeQp, to: &Attributes, receives_only: bool) -> Result {
 }
 
 /// Ends a queue pair that has no peer yet. It gets itself as one, so that the card flushes what is posted as for any other.
-fn flush(qp: &MadeQp) -> Result {
+fn flush(qp: &CardQp) -> Result {
     let net = *qp.context.card.net.lock();
     if net.ipv4 == 0 {
         // Nor has any other a peer.
@@ -133,12 +149,90 @@ fn flush(qp: &MadeQp) -> Result {
     qp.context.disconnect(&*qp.qp)
 }
 
+/// Changes the state of a queue pair on the card.
+fn change_reliable(qp: &CardQp, from: QpState, to: QpState, attributes: &Attributes) -> Result {
+    use QpState::{Error, Init, ReadyToReceive, ReadyToSend, Reset};
+    match (from, to) {
+        (Reset, Reset | Init) | (Init, Init) | (ReadyToSend, ReadyToSend) => Ok(()),
+        (Init, ReadyToReceive) => meet(qp, attributes, true),
+        (ReadyToReceive, ReadyToSend) => meet(qp, attributes, false),
+        (Error, Error) => Ok(()),
+        (ReadyToReceive | ReadyToSend, Error) => {
+            qp.failure.want();
+            qp.context.disconnect(&*qp.qp)
+        }
+        (Init, Error) => flush(qp),
+        (Reset, Error) => Ok(()),
+        _ => Err(EOPNOTSUPP),
+    }
+}
+
+impl Served {
+    /// Makes a queue pair on the card.
+    fn make_reliable(
+        &self,
+        domain: &Owned,
+        cqs: [&MadeCq; 2],
+        capacity: &mut Capacity,
+        handler: Arc<QpHandler>,
+        udata: &mut Udata,
+    ) -> Result<(CardQp, u32)> {
+        let context = own(&domain.context)?;
+        let name = |cq: &MadeCq| {
+            cq.card
+                .as_ref()
+                .map(|card| Name::from(&*card.cq))
+                .ok_or(EINVAL)
+        };
+        let (send, receive) = (name(cqs[0])?, name(cqs[1])?);
+        let mut arg = ioctl::CreateQp {
+            send_cqn: send.number,
+            send_cq: send.identity,
+            recv_cqn: receive.number,
+            recv_cq: receive.identity,
+            // A queue that nobody wants has one place.
+            sq_depth: capacity.sends.max(1),
+            rq_depth: capacity.receives.max(1),
+            mode: MODE_MESSAGE.into(),
+            domain: domain.domain.number,
+            reads: MAX_READS as u16,
+            peer_reads: MAX_READS as u16,
+            ..Default::default()
+        };
+        let failure = Failure::new(handler)?;
+        let qp = context.create_qp_with(&mut arg, Some(failure.clone()))?;
+        let answered = udata.answer(&VerbsQp {
+            offset: arg.offset,
+            bytes: arg.bytes,
+            sq_depth: arg.sq_depth,
+            rq_depth: arg.rq_depth,
+            rq_start: arg.rq_start,
+        });
+        if let Err(e) = answered {
+            let _ = context.end_qp(&qp);
+            return Err(e);
+        }
+        *capacity = Capacity {
+            sends: arg.sq_depth,
+            receives: arg.rq_depth,
+            ..self.limits().queue
+        };
+        let made = CardQp {
+            context,
+            qp,
+            failure,
+        };
+        Ok((made, arg.qpn))
+    }
+}
+
 impl Driver for Served {
     type Context = Opened;
     type Domain = Domain;
     type Cq = MadeCq;
     type Qp = MadeQp;
     type Region = Region;
+    type Address = Address;
 
     const ABI_VERSION: u32 = VERBS_ABI;
 
@@ -161,6 +255,8 @@ impl Driver for Served {
             regions: registry.max_keys() as u32,
             domains: MAX_CONTEXT_DOMAINS as u32,
             reads: MAX_READS,
+            // They take memory of the host's alone.
+            addresses: 1 << 16,
         }
     }
 
@@ -193,7 +289,7 @@ impl Driver for Served {
         let net = *card.net.lock();
         Port {
             active: card.state() == State::Up && net.ipv4 != 0,
-            mtu: net.mtu,
+            mtu: net.mtu.min(roce_mtu(self.device.mtu_now())),
             message: MAX_MESSAGE,
         }
     }
@@ -232,23 +328,33 @@ impl Driver for Served {
         }
     }
 
-    fn make_domain(&self, context: &Opened) -> Result<Domain> {
+    fn make_domain(&self, context: Option<&Opened>) -> Result<Domain> {
+        let Some(context) = context else {
+            return Ok(Domain(None));
+        };
         let context = own(&context.0)?;
         let domain = context.create_domain(&mut ioctl::Handle::default())?;
-        Ok(Domain { context, domain })
+        Ok(Domain(Some(Owned { context, domain })))
     }
 
     fn end_domain(&self, domain: Domain) {
-        let _ = domain.context.end_domain(&domain.domain);
+        if let Some(owned) = domain.0 {
+            let _ = owned.context.end_domain(&owned.domain);
+        }
     }
 
     fn make_cq(
         &self,
-        context: &Opened,
+        context: Option<&Opened>,
         entries: u32,
         handler: Arc<CqHandler>,
         udata: &mut Udata,
     ) -> Result<(MadeCq, u32)> {
+        let completions = Completions::new(handler.clone())?;
+        let Some(context) = context else {
+            let card = None;
+            return Ok((MadeCq { card, completions }, entries));
+        };
         let context = own(&context.0)?;
         let mut arg = ioctl::CreateCq {
             entries,
@@ -262,7 +368,8 @@ impl Driver for Served {
             bytes: arg.bytes,
             cqn: arg.cqn,
         });
-        let made = MadeCq { context, cq };
+        let card = Some(CardCq { context, cq });
+        let made = MadeCq { card, completions };
         match answered {
             Ok(()) => Ok((made, arg.entries)),
             Err(e) => {
@@ -273,18 +380,26 @@ impl Driver for Served {
     }
 
     fn end_cq(&self, cq: MadeCq) {
-        let _ = cq.context.end_cq(&cq.cq);
+        cq.completions.end();
+        if let Some(card) = cq.card {
+            let _ = card.context.end_cq(&card.cq);
+        }
     }
 
     fn make_qp(
         &self,
+        kind: QpKind,
+        memory: Memory,
         domain: &Domain,
-        [send, receive]: [&MadeCq; 2],
+        cqs: [&MadeCq; 2],
         capacity: &mut Capacity,
         handler: Arc<QpHandler>,
         udata: &mut Udata,
     ) -> Result<(MadeQp, u32)> {
-        let most = self.limits().queue;
+        let most = match kind {
+            QpKind::Reliable => self.limits().queue,
+            QpKind::Datagram | QpKind::Management => DATAGRAMS,
+        };
         if capacity.sends > most.sends
             || capacity.receives > most.receives
             || capacity.send_ranges > most.send_ranges
@@ -293,71 +408,85 @@ impl Driver for Served {
         {
             return Err(EINVAL);
         }
-        let context = own(&domain.context)?;
-        let [send, receive] = [send, receive].map(|cq| Name::from(&*cq.cq));
-        let mut arg = ioctl::CreateQp {
-            send_cqn: send.number,
-            send_cq: send.identity,
-            recv_cqn: receive.number,
-            recv_cq: receive.identity,
-            // A queue that nobody wants has one place.
-            sq_depth: capacity.sends.max(1),
-            rq_depth: capacity.receives.max(1),
-            mode: MODE_MESSAGE.into(),
-            domain: domain.domain.number,
-            reads: MAX_READS as u16,
-            peer_reads: MAX_READS as u16,
-            ..Default::default()
-        };
-        let failure = Failure::new(handler)?;
-        let qp = context.create_qp_with(&mut arg, Some(failure.clone()))?;
-        let answered = udata.answer(&VerbsQp {
-            offset: arg.offset,
-            bytes: arg.bytes,
-            sq_depth: arg.sq_depth,
-            rq_depth: arg.rq_depth,
-            rq_start: arg.rq_start,
-        });
-        let made = MadeQp {
-            context,
-            qp,
-            failure,
-        };
-        if let Err(e) = answered {
-            self.end_qp(made);
-            return Err(e);
+        match kind {
+            // Their queues are in the memory of a process.
+            QpKind::Reliable if memory == Memory::Kernel => Err(EOPNOTSUPP),
+            QpKind::Reliable => {
+                let domain = domain.0.as_ref().ok_or(EINVAL)?;
+                let (made, qpn) = self.make_reliable(domain, cqs, capacity, handler, udata)?;
+                Ok((MadeQp::Reliable(made), qpn))
+            }
+            QpKind::Management if memory == Memory::Process => Err(EPERM),
+            QpKind::Datagram | QpKind::Management => {
+                let cqs = cqs.map(|cq| &cq.completions);
+                let made = Datagram::new(&self.exchange, kind, capacity, cqs, handler)?;
+                let qpn = made.qpn();
+                *capacity = Capacity {
+                    sends: capacity.sends,
+                    receives: capacity.receives,
+                    ..most
+                };
+                Ok((MadeQp::Datagram(made), qpn))
+            }
         }
-        *capacity = Capacity {
-            sends: arg.sq_depth,
-            receives: arg.rq_depth,
-            ..most
-        };
-        Ok((made, arg.qpn))
     }
 
     fn change_qp(qp: &MadeQp, from: QpState, to: QpState, attributes: &Attributes) -> Result {
-        use QpState::{Error, Init, ReadyToReceive, ReadyToSend, Reset};
-        match (from, to) {
-            (Reset, Reset | Init) | (Init, Init) | (ReadyToSend, ReadyToSend) => Ok(()),
-            (Init, ReadyToReceive) => meet(qp, attributes, true),
-            (ReadyToReceive, ReadyToSend) => meet(qp, attributes, false),
-            (Error, Error) => Ok(()),
-            (ReadyToReceive | ReadyToSend, Error) => {
-                qp.failure.want();
-                qp.context.disconnect(&*qp.qp)
+        match qp {
+            MadeQp::Reliable(qp) => change_reliable(qp, from, to, attributes),
+            MadeQp::Datagram(qp) => {
+                qp.change(to, attributes);
+                Ok(())
             }
-            (Init, Error) => flush(qp),
-            (Reset, Error) => Ok(()),
-            _ => Err(EOPNOTSUPP),
         }
     }
 
     fn has_failed(qp: &MadeQp) -> bool {
-        qp.failure.has_failed()
+        match qp {
+            MadeQp::Reliable(qp) => qp.failure.has_failed(),
+            MadeQp::Datagram(_) => false,
+        }
     }
 
     fn end_qp(&self, qp: MadeQp) {
-        let _ = qp.context.end_qp(&qp.qp);
+        match qp {
+            MadeQp::Reliable(qp) => {
+                let _ = qp.context.end_qp(&qp.qp);
+            }
+            MadeQp::Datagram(qp) => qp.end(),
+        }
+    }
+
+    fn post_send(qp: &MadeQp, send: Send<'_, Address>) -> Result {
+        match qp {
+            MadeQp::Reliable(_) => Err(EINVAL),
+            MadeQp::Datagram(qp) => qp.post_send(send),
+        }
+    }
+
+    fn post_receive(qp: &MadeQp, receive: Receive) -> Result {
+        match qp {
+            MadeQp::Reliable(_) => Err(EINVAL),
+            MadeQp::Datagram(qp) => qp.post_receive(receive),
+        }
+    }
+
+    fn poll(cq: &MadeCq) -> Option<Completion> {
+        cq.completions.poll()
+    }
+
+    fn arm(cq: &MadeCq, solicited: bool) -> bool {
+        cq.completions.arm(solicited)
+    }
+
+    fn make_address(&self, path: Path) -> Result<Address> {
+        let from_ip = ipv4_of(path.source).ok_or(EOPNOTSUPP)?;
+        let to_ip = ipv4_of(path.destination).ok_or(EOPNOTSUPP)?;
+        Ok(Address {
+            path,
+            from_ip,
+            to_ip,
+        })
     }
 
     fn make_region(
@@ -376,6 +505,7 @@ impl Driver for Served {
         let rights = right(access.read, recv::RIGHT_READ)
             | right(access.write, recv::RIGHT_WRITE)
             | right(access.atomic, recv::RIGHT_ATOMIC);
+        let domain = domain.0.as_ref().ok_or(EOPNOTSUPP)?;
         let context = own(&domain.context)?;
         let mut arg = ioctl::Register {
             domain: domain.domain.number,

@@ -15,6 +15,7 @@ mod eviction;
 mod firmware;
 mod net;
 mod objects;
+mod packets;
 mod params;
 mod random;
 mod regions;

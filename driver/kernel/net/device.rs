@@ -398,6 +398,25 @@ impl<T: Driver> Device<T> {
         unsafe { (*self.as_raw()).mtu }
     }
 
+    /// As [`Self::mtu`], which may change at any time.
+    pub(crate) fn mtu_now(&self) -> u32 {
+        // SAFETY: A number of a valid device, which others may write.
+        unsafe { (&raw const (*self.as_raw()).mtu).read_volatile() }
+    }
+
+    /// Sends an IPv4 packet that begins with its Ethernet header, as the stack's own packets go. Called by a thread.
+    ///
+    /// # Errors
+    ///
+    /// `ENETDOWN` the packet was dropped.
+    pub(crate) fn transmit(&self, skb: SkBuff) -> Result {
+        // SAFETY: A valid device; the packet is given away.
+        match unsafe { bindings::helper_dev_transmit(self.as_raw(), skb.into_raw()) } {
+            0 => Ok(()),
+            _ => Err(ENETDOWN),
+        }
+    }
+
     /// Changes how many bytes a packet has at most, which takes other buffers.
     pub(super) fn set_mtu(&self, rtnl: &Rtnl, mtu: u32) -> Result {
         // SAFETY: Read by others without a lock.
@@ -499,6 +518,11 @@ impl<'a, T: Driver> Poll<'a, T> {
         let skb = skb.into_raw();
         // SAFETY: The packet is given to the stack, by the NAPI context that is being polled.
         unsafe { bindings::helper_napi_receive(self.dev.napi.get(), self.dev.as_raw(), skb) };
+    }
+
+    /// A packet was received that the stack does not get.
+    pub(crate) fn note_received(&mut self) {
+        self.received += 1;
     }
 
     /// Frees a packet that was sent.

@@ -80,6 +80,33 @@ impl SkBuff {
         Ok(())
     }
 
+    /// As [`Self::put`]; gives the new bytes, which are 0.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` there are not as many.
+    pub(crate) fn append(&mut self, bytes: u32) -> Result<&mut [u8]> {
+        if bytes > self.tailroom() {
+            return Err(EMSGSIZE);
+        }
+        let bytes = bytes as usize;
+        // SAFETY: Valid by the type invariant, with room for them, which nobody else has while this borrow lasts.
+        unsafe {
+            let start: *mut u8 = bindings::skb_put(self.as_raw(), bytes as c_uint).cast();
+            start.write_bytes(0, bytes);
+            Ok(core::slice::from_raw_parts_mut(start, bytes))
+        }
+    }
+
+    /// The bytes of its first part.
+    pub(crate) fn linear(&self) -> &[u8] {
+        // SAFETY: Valid by the type invariant; what is written to a packet is written by way of `&mut`, or is in no part of it.
+        unsafe {
+            let bytes = bindings::helper_skb_headlen(self.as_raw()) as usize;
+            core::slice::from_raw_parts((*self.as_raw()).data, bytes)
+        }
+    }
+
     /// Notes that the packet is given to hardware now.
     pub(crate) fn note_sent(&self) {
         // SAFETY: Valid by the type invariant.

@@ -6,48 +6,21 @@ use crate::kernel::{
     rdma::{
         device::{Access, Device, Driver, UserMap, GIDS},
         handler::{CqHandler, QpHandler},
-        object::Object,
-        qp::{Attributes, Capacity, QpState},
+        pair::{Address, Changes, Context, Cq, Domain, Pair, Qp, Queue},
+        posting,
+        qp::{Attributes, Capacity, QpKind, QpState},
         udata::Udata,
+        work::Memory,
     },
 };
 use core::ptr::NonNull;
-use kernel::{
-    error::from_result,
-    mm::virt::VmaNew,
-    new_mutex,
-    prelude::*,
-    sync::{Arc, Mutex},
-};
+use kernel::{error::from_result, mm::virt::VmaNew, new_mutex, prelude::*, sync::Arc};
 
 /// The core's table of what a driver does.
 pub(super) struct Table<T>(core::marker::PhantomData<T>);
 
-type Context<T> = Object<bindings::ib_ucontext, <T as Driver>::Context>;
-type Domain<T> = Object<bindings::ib_pd, <T as Driver>::Domain>;
-type Cq<T> = Object<bindings::ib_cq, Queue<T>>;
-type Qp<T> = Object<bindings::ib_qp, Pair<T>>;
-
-/// A completion queue.
-struct Queue<T: Driver> {
-    cq: T::Cq,
-    handler: Arc<CqHandler>,
-}
-
-/// A queue pair.
-struct Pair<T: Driver> {
-    qp: T::Qp,
-    handler: Arc<QpHandler>,
-    capacity: Capacity,
-    changes: Pin<KBox<Changes>>,
-}
-
-/// State and attributes of a queue pair.
-#[pin_data]
-struct Changes {
-    #[pin]
-    now: Mutex<(QpState, Attributes)>,
-}
+/// Bytes of a management datagram (IBTA 13.4.2).
+const MAD_BYTES: u32 = 256;
 
 /// A region: the core's part and the driver's, in one allocation of ours.
 #[repr(C)]
@@ -64,6 +37,15 @@ impl<T: Driver> Table<T> {
         size_ib_pd: size_of::<Domain<T>>(),
         size_ib_cq: size_of::<Cq<T>>(),
         size_ib_qp: size_of::<Qp<T>>(),
+        size_ib_ah: size_of::<Address<T>>(),
+        post_send: Some(posting::post_send::<T>),
+        post_recv: Some(posting::post_recv::<T>),
+        poll_cq: Some(posting::poll_cq::<T>),
+        req_notify_cq: Some(posting::req_notify_cq::<T>),
+        get_dma_mr: Some(posting::get_dma_mr),
+        create_ah: Some(posting::create_ah::<T>),
+        create_user_ah: Some(posting::create_ah::<T>),
+        destroy_ah: Some(posting::destroy_ah::<T>),
         query_device: Some(query_device::<T>),
         query_port: Some(query_port::<T>),
         query_pkey: Some(query_pkey),
@@ -77,6 +59,7 @@ impl<T: Driver> Table<T> {
         mmap: Some(mmap::<T>),
         alloc_pd: Some(alloc_pd::<T>),
         dealloc_pd: Some(dealloc_pd::<T>),
+        create_cq: Some(create_cq::<T>),
         create_user_cq: Some(create_cq::<T>),
         destroy_cq: Some(destroy_cq::<T>),
         create_qp: Some(create_qp::<T>),
@@ -112,7 +95,11 @@ unsafe extern "C" fn query_device<T: Driver>(
     attr.max_qp_wr = limits.queue.sends.min(limits.queue.receives);
     attr.device_cap_flags =
         bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_RC_RNR_NAK_GEN as u64;
-    attr.kernel_cap_flags = bindings::ib_kernel_cap_flags_IBK_ON_DEMAND_PAGING.into();
+    attr.kernel_cap_flags = u64::from(
+        bindings::ib_kernel_cap_flags_IBK_ON_DEMAND_PAGING
+            | bindings::ib_kernel_cap_flags_IBK_LOCAL_DMA_LKEY,
+    );
+    attr.max_ah = limits.addresses;
     attr.max_send_sge = limits.queue.send_ranges;
     attr.max_recv_sge = limits.queue.receive_ranges;
     attr.max_sge_rd = limits.queue.send_ranges;
@@ -197,8 +184,13 @@ unsafe extern "C" fn port_immutable(
 ) -> c_int {
     // SAFETY: By the requirements of this function.
     let to = unsafe { &mut *to };
-    to.core_cap_flags =
-        bindings::RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP | bindings::RDMA_CORE_CAP_ETH_AH;
+    // As the core has them for RoCE version 2: management datagrams, and by these the connection manager.
+    to.core_cap_flags = bindings::RDMA_CORE_CAP_PROT_ROCE_UDP_ENCAP
+        | bindings::RDMA_CORE_CAP_IB_MAD
+        | bindings::RDMA_CORE_CAP_IB_CM
+        | bindings::RDMA_CORE_CAP_AF_IB
+        | bindings::RDMA_CORE_CAP_ETH_AH;
+    to.max_mad_size = MAD_BYTES;
     to.gid_tbl_len = GIDS;
     to.pkey_tbl_len = 1;
     0
@@ -291,6 +283,17 @@ unsafe extern "C" fn mmap<T: Driver>(
     })
 }
 
+/// The context of a process's call; `None` for the kernel's.
+///
+/// # Safety
+///
+/// `udata` is null or of a process's call, which has a context of a device of `T`, and has it during `'a`.
+unsafe fn context_of<'a, T: Driver>(udata: *mut bindings::ib_udata) -> Option<&'a T::Context> {
+    // SAFETY: By the requirements of this function.
+    (!udata.is_null())
+        .then(|| unsafe { Context::<T>::data(bindings::helper_rdma_udata_context(udata)) })
+}
+
 /// # Safety
 ///
 /// `pd` is new, of a device of `T`; a process's call has a context of that device.
@@ -299,12 +302,10 @@ unsafe extern "C" fn alloc_pd<T: Driver>(
     udata: *mut bindings::ib_udata,
 ) -> c_int {
     from_result(|| {
-        let udata = NonNull::new(udata).ok_or(EOPNOTSUPP)?;
-        // SAFETY: By the requirements of this function; a process's call has a context.
+        // SAFETY: By the requirements of this function.
         unsafe {
-            let context = bindings::helper_rdma_udata_context(udata.as_ptr());
             let driver = Device::<T>::driver((*pd).device);
-            Domain::<T>::put(pd, driver.make_domain(Context::<T>::data(context))?);
+            Domain::<T>::put(pd, driver.make_domain(context_of::<T>(udata))?);
         }
         Ok(0)
     })
@@ -324,7 +325,7 @@ unsafe extern "C" fn dealloc_pd<T: Driver>(
 
 /// # Safety
 ///
-/// `cq` is new, of a device of `T`; `attr` and `attrs` are of a process's call.
+/// `cq` is new, of a device of `T`; `attr` is of the call, and so is `attrs`, which is null if it is the kernel's.
 unsafe extern "C" fn create_cq<T: Driver>(
     cq: *mut bindings::ib_cq,
     attr: *const bindings::ib_cq_init_attr,
@@ -336,8 +337,11 @@ unsafe extern "C" fn create_cq<T: Driver>(
             if (*attr).flags != 0 || (*attr).comp_vector != 0 {
                 return Err(EOPNOTSUPP);
             }
-            let udata = bindings::helper_uverbs_udata(attrs);
-            let context = Context::<T>::data(bindings::helper_rdma_udata_context(udata));
+            let udata = match attrs.is_null() {
+                true => core::ptr::null_mut(),
+                false => bindings::helper_uverbs_udata(attrs),
+            };
+            let context = context_of::<T>(udata);
             let handler = Arc::pin_init(CqHandler::new(NonNull::new_unchecked(cq)), GFP_KERNEL)?;
             let driver = Device::<T>::driver((*cq).device);
             let mut udata = Udata::from_raw(udata);
@@ -379,13 +383,14 @@ unsafe extern "C" fn create_qp<T: Driver>(
     from_result(|| {
         // SAFETY: By the requirements of this function.
         let attr = unsafe { &mut *attr };
-        if attr.qp_type != bindings::ib_qp_type_IB_QPT_RC
-            || attr.create_flags != 0
-            || !attr.srq.is_null()
-            || udata.is_null()
-        {
+        let kind = QpKind::from_raw(attr.qp_type).ok_or(EOPNOTSUPP)?;
+        if attr.create_flags != 0 || !attr.srq.is_null() {
             return Err(EOPNOTSUPP);
         }
+        let memory = match udata.is_null() {
+            true => Memory::Kernel,
+            false => Memory::Process,
+        };
         if attr.send_cq.is_null() || attr.recv_cq.is_null() {
             return Err(EINVAL);
         }
@@ -403,11 +408,22 @@ unsafe extern "C" fn create_qp<T: Driver>(
             let mut capacity = Capacity::from_raw(&attr.cap);
             let domain = Domain::<T>::data((*qp).pd);
             let mut udata = Udata::from_raw(udata);
-            let made = driver.make_qp(domain, cqs, &mut capacity, handler.clone(), &mut udata)?;
+            let made = driver.make_qp(
+                kind,
+                memory,
+                domain,
+                cqs,
+                &mut capacity,
+                handler.clone(),
+                &mut udata,
+            )?;
             capacity.store(&mut attr.cap);
             (*qp).qp_num = made.1;
             let pair = Pair::<T> {
                 qp: made.0,
+                kind,
+                memory,
+                signals_all: attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
                 handler,
                 capacity,
                 changes,
@@ -433,7 +449,7 @@ unsafe extern "C" fn modify_qp<T: Driver>(
         let mut now = pair.changes.now.lock();
         let state = state_now(pair, now.0);
         let mut attributes = now.1;
-        let next = attributes.take(state, attr, mask)?;
+        let next = attributes.take(pair.kind, state, attr, mask)?;
         T::change_qp(&pair.qp, state, next, &attributes)?;
         *now = (next, attributes);
         Ok(0)

@@ -5,9 +5,10 @@ use crate::kernel::{
     bindings,
     rdma::{
         handler::{CqHandler, QpHandler},
-        qp::{Attributes, Capacity, QpState},
+        qp::{Attributes, Capacity, Path, QpKind, QpState},
         stats::Names,
         udata::Udata,
+        work::{Completion, Memory, Receive, Send as SendRequest},
     },
 };
 use core::ptr::NonNull;
@@ -21,8 +22,8 @@ use kernel::{
     types::Opaque,
 };
 
-/// What a driver does. The device has one port, an Ethernet one, and speaks RoCE version 2; its queue pairs are of reliable
-/// connections.
+/// What a driver does. The device has one port, an Ethernet one, and speaks RoCE version 2. Its queue pairs are of reliable
+/// connections, to which providers post without the kernel, and of datagrams, whose requests the driver gets.
 ///
 /// Whatever a process leaves behind is ended one after the other; an end that fails is an error of the driver's, so those
 /// functions do not fail.
@@ -37,6 +38,8 @@ pub(crate) trait Driver: Send + Sync + Sized + 'static {
     type Qp: Send + Sync;
     /// A region of memory.
     type Region: Send + Sync;
+    /// An address handle.
+    type Address: Send + Sync;
 
     /// Version of what driver and provider say to each other.
     const ABI_VERSION: u32;
@@ -65,16 +68,16 @@ pub(crate) trait Driver: Send + Sync + Sized + 'static {
     /// Maps memory of the device's that an answer has named by its offset.
     fn map(context: &Self::Context, map: &UserMap<'_>) -> Result;
 
-    /// Makes a protection domain.
-    fn make_domain(&self, context: &Self::Context) -> Result<Self::Domain>;
+    /// Makes a protection domain: of the kernel's, without a context.
+    fn make_domain(&self, context: Option<&Self::Context>) -> Result<Self::Domain>;
 
     /// Ends it.
     fn end_domain(&self, domain: Self::Domain);
 
-    /// Makes a completion queue; says how many entries it has.
+    /// Makes a completion queue: of the kernel's, without a context. Says how many entries it has.
     fn make_cq(
         &self,
-        context: &Self::Context,
+        context: Option<&Self::Context>,
         entries: u32,
         handler: Arc<CqHandler>,
         udata: &mut Udata,
@@ -84,8 +87,11 @@ pub(crate) trait Driver: Send + Sync + Sized + 'static {
     fn end_cq(&self, cq: Self::Cq);
 
     /// Makes a queue pair, of which `capacity` is at least wanted; says what it has, and its QPN.
+    #[allow(clippy::too_many_arguments)]
     fn make_qp(
         &self,
+        kind: QpKind,
+        memory: Memory,
         domain: &Self::Domain,
         cqs: [&Self::Cq; 2],
         capacity: &mut Capacity,
@@ -101,6 +107,30 @@ pub(crate) trait Driver: Send + Sync + Sized + 'static {
 
     /// Ends it.
     fn end_qp(&self, qp: Self::Qp);
+
+    /// Posts a send to a queue pair of datagrams, whose memory may be changed again afterwards. The kernel's are posted without
+    /// sleeping, perhaps with interrupts off.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` the queue is full, or there is no memory; `EMSGSIZE` it is longer than a packet; `EFAULT`, `EINVAL`.
+    fn post_send(qp: &Self::Qp, send: SendRequest<'_, Self::Address>) -> Result;
+
+    /// Posts a receive to such a queue pair, likewise.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` the queue is full; `EINVAL` the queue pair has been reset.
+    fn post_receive(qp: &Self::Qp, receive: Receive) -> Result;
+
+    /// Takes the next completion of such queue pairs out of a completion queue.
+    fn poll(cq: &Self::Cq) -> Option<Completion>;
+
+    /// Has the consumer told of the next one of them, or of the next `solicited` one; true if there are some already.
+    fn arm(cq: &Self::Cq, solicited: bool) -> bool;
+
+    /// Makes an address handle, without sleeping.
+    fn make_address(&self, path: Path) -> Result<Self::Address>;
 
     /// Makes a region of `bytes` from `va` on, with these rights; gives its key.
     fn make_region(
@@ -151,6 +181,8 @@ pub(crate) struct Limits {
     pub(crate) domains: u32,
     /// READs and atomics under way of a queue pair, each way.
     pub(crate) reads: u32,
+    /// Address handles.
+    pub(crate) addresses: u32,
 }
 
 /// What a port is like.

@@ -3,7 +3,10 @@
 
 use crate::kernel::bindings;
 use core::ptr::NonNull;
-use kernel::{new_spinlock, prelude::*, sync::SpinLock};
+use kernel::{
+    prelude::*,
+    sync::{new_spinlock_irq, SpinLockIrq},
+};
 
 /// An object of the core's, or nothing once it is gone.
 struct Held<B>(Option<NonNull<B>>);
@@ -15,7 +18,7 @@ unsafe impl<B> Send for Held<B> {}
 #[pin_data]
 pub(crate) struct CqHandler {
     #[pin]
-    cq: SpinLock<Held<bindings::ib_cq>>,
+    cq: SpinLockIrq<Held<bindings::ib_cq>>,
 }
 
 impl CqHandler {
@@ -24,7 +27,7 @@ impl CqHandler {
     /// `cq` is being made, and stays until [`Self::end`] has returned.
     pub(super) unsafe fn new(cq: NonNull<bindings::ib_cq>) -> impl PinInit<Self> {
         pin_init!(Self {
-            cq <- new_spinlock!(Held(Some(cq)), "rdma_cq"),
+            cq <- new_spinlock_irq!(Held(Some(cq)), "rdma_cq"),
         })
     }
 
@@ -59,7 +62,7 @@ pub(crate) enum QpEvent {
 #[pin_data]
 pub(crate) struct QpHandler {
     #[pin]
-    qp: SpinLock<Held<bindings::ib_qp>>,
+    qp: SpinLockIrq<Held<bindings::ib_qp>>,
 }
 
 impl QpHandler {
@@ -68,8 +71,13 @@ impl QpHandler {
     /// `qp` is being made, and stays until [`Self::end`] has returned.
     pub(super) unsafe fn new(qp: NonNull<bindings::ib_qp>) -> impl PinInit<Self> {
         pin_init!(Self {
-            qp <- new_spinlock!(Held(Some(qp)), "rdma_qp"),
+            qp <- new_spinlock_irq!(Held(Some(qp)), "rdma_qp"),
         })
+    }
+
+    /// The queue pair; `None` once it is gone.
+    pub(super) fn raw(&self) -> Option<NonNull<bindings::ib_qp>> {
+        self.qp.lock().0
     }
 
     /// Tells the consumer. Called by a thread.

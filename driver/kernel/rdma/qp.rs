@@ -4,6 +4,36 @@
 use crate::kernel::bindings;
 use kernel::prelude::*;
 
+/// Kinds of queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QpKind {
+    /// Of a reliable connection.
+    Reliable,
+    /// Of unreliable datagrams.
+    Datagram,
+    /// The one for management datagrams, QPN 1.
+    Management,
+}
+
+impl QpKind {
+    pub(super) fn from_raw(raw: bindings::ib_qp_type) -> Option<Self> {
+        Some(match raw {
+            bindings::ib_qp_type_IB_QPT_RC => Self::Reliable,
+            bindings::ib_qp_type_IB_QPT_UD => Self::Datagram,
+            bindings::ib_qp_type_IB_QPT_GSI => Self::Management,
+            _ => return None,
+        })
+    }
+
+    fn as_raw(self) -> bindings::ib_qp_type {
+        match self {
+            Self::Reliable => bindings::ib_qp_type_IB_QPT_RC,
+            Self::Datagram => bindings::ib_qp_type_IB_QPT_UD,
+            Self::Management => bindings::ib_qp_type_IB_QPT_GSI,
+        }
+    }
+}
+
 /// A queue pair's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QpState {
@@ -86,6 +116,10 @@ pub(crate) struct Path {
     pub(crate) destination: [u8; 16],
     /// The MAC address that frames go to.
     pub(crate) mac: [u8; 6],
+    /// Routers that a packet may pass.
+    pub(crate) hops: u8,
+    /// Traffic class.
+    pub(crate) class: u8,
 }
 
 /// Attributes of a queue pair that verbs change. Each change names those that its states want.
@@ -117,6 +151,8 @@ pub(crate) struct Attributes {
     pub(crate) reads: u8,
     /// READs and atomics of the peer that may be under way.
     pub(crate) peer_reads: u8,
+    /// Q_Key.
+    pub(crate) qkey: u32,
 }
 
 impl Attributes {
@@ -127,6 +163,7 @@ impl Attributes {
     /// `EINVAL` the call does not suit the states, or names what cannot be.
     pub(super) fn take(
         &mut self,
+        kind: QpKind,
         state: QpState,
         raw: &bindings::ib_qp_attr,
         mask: c_int,
@@ -144,7 +181,7 @@ impl Attributes {
             bindings::ib_modify_qp_is_ok(
                 state.as_raw(),
                 next.as_raw(),
-                bindings::ib_qp_type_IB_QPT_RC,
+                kind.as_raw(),
                 mask as bindings::ib_qp_attr_mask,
             )
         } {
@@ -152,6 +189,9 @@ impl Attributes {
         }
         if has(bindings::ib_qp_attr_mask_IB_QP_PKEY_INDEX) && raw.pkey_index != 0 {
             return Err(EINVAL);
+        }
+        if has(bindings::ib_qp_attr_mask_IB_QP_QKEY) {
+            self.qkey = raw.qkey;
         }
         if has(bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS) {
             self.access = raw.qp_access_flags;
@@ -210,11 +250,14 @@ impl Attributes {
         raw.retry_cnt = self.retries;
         raw.max_rd_atomic = self.reads;
         raw.max_dest_rd_atomic = self.peer_reads;
+        raw.qkey = self.qkey;
         raw.port_num = 1;
         if self.given & bindings::ib_qp_attr_mask_IB_QP_AV != 0 {
             raw.ah_attr.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
             raw.ah_attr.port_num = 1;
             raw.ah_attr.ah_flags = bindings::ib_ah_flags_IB_AH_GRH as u8;
+            raw.ah_attr.grh.hop_limit = self.path.hops;
+            raw.ah_attr.grh.traffic_class = self.path.class;
             // SAFETY: Unions of bytes, of which the type says which part there is.
             unsafe {
                 *raw.ah_attr.grh.dgid.raw.as_mut() = self.path.destination;
@@ -225,7 +268,7 @@ impl Attributes {
 }
 
 /// The way that an address handle names; the core has found out its MAC address.
-fn path(raw: &bindings::rdma_ah_attr) -> Result<Path> {
+pub(super) fn path(raw: &bindings::rdma_ah_attr) -> Result<Path> {
     if raw.type_ != bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE
         || raw.grh.sgid_attr.is_null()
     {
@@ -238,6 +281,8 @@ fn path(raw: &bindings::rdma_ah_attr) -> Result<Path> {
             source: *(*raw.grh.sgid_attr).gid.raw.as_ref(),
             destination: *raw.grh.dgid.raw.as_ref(),
             mac: raw.__bindgen_anon_1.roce.as_ref().dmac,
+            hops: raw.grh.hop_limit,
+            class: raw.grh.traffic_class,
         }
     })
 }

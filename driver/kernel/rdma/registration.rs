@@ -30,7 +30,7 @@ unsafe impl<T: Driver> Sync for Registration<T> {}
 
 impl<T: Driver> Registration<T> {
     /// Registers a device with a name of the form `berth%d`. Its GIDs follow the addresses of the network device, which must
-    /// stay registered longer.
+    /// stay registered longer. Consumers in the kernel name memory by the addresses that the kernel itself uses.
     ///
     /// # Safety
     ///
@@ -68,9 +68,22 @@ impl<T: Driver> Registration<T> {
             (*ib).phys_port_cnt = 1;
             (*ib).num_comp_vectors = 1;
             (*ib).node_guid = guid.to_be();
+            // What processes may ask of the driver beside what all devices do.
+            (*ib).uverbs_cmd_mask |= [
+                bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_SEND,
+                bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POST_RECV,
+                bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_POLL_CQ,
+                bindings::ib_uverbs_write_cmds_IB_USER_VERBS_CMD_REQ_NOTIFY_CQ,
+            ]
+            .into_iter()
+            .fold(0, |mask, command| mask | 1 << command);
             bindings::helper_ib_set_parent(ib, parent);
             to_result(bindings::ib_device_set_netdev(ib, netdev, 1)).and_then(|()| {
-                to_result(bindings::ib_register_device(ib, name.as_char_ptr(), parent))
+                to_result(bindings::ib_register_device(
+                    ib,
+                    name.as_char_ptr(),
+                    core::ptr::null_mut(),
+                ))
             })
         };
         if let Err(e) = registered {

@@ -329,6 +329,9 @@ package berth_regs_pkg;
     localparam logic [31:0] D_XLT_USED               = 32'h00000015; // Gauge: places taken in the card's translation table, those included whose eviction is not answered yet
     localparam logic [31:0] D_CQS                    = 32'h00000016; // Gauge: completion queues
     localparam logic [31:0] D_KEYS                   = 32'h00000017; // Gauge: keys that peers can be given
+    localparam logic [31:0] D_DATAGRAMS              = 32'h00000018; // Datagrams sent for queue pairs of verbs
+    localparam logic [31:0] D_DATAGRAMS_NO_RECEIVE   = 32'h00000019; // Datagrams dropped: their queue pair had no receive, or a shorter one
+    localparam logic [31:0] D_DATAGRAMS_REFUSED      = 32'h0000001a; // Datagrams dropped: malformed, or without the QPN and Q_Key of a queue pair that receives
 
     // Soft core: pending bits
     localparam logic [31:0] PEND_CMD                 = 32'h00000000; // A firmware command waits (`CPU_CMD_W0`…)

@@ -64,6 +64,10 @@ macro_rules! new_spinlock {
     };
 }
 
+/// Interrupts are another thread here, which does not run while a spin lock is held.
+pub type SpinLockIrq<T> = SpinLock<T>;
+pub use crate::new_spinlock as new_spinlock_irq;
+
 /// A lock that is slept for.
 pub struct Mutex<T> {
     value: RefCell<T>,

@@ -7,6 +7,7 @@ use crate::abi::{card::*, host::*, raw::*, ring::*, status::*, wqe::*};
 use crate::kernel::net::device::{Device, Mode, Rtnl, Stats};
 use crate::kernel::net::skb::SkBuff;
 use crate::net::nic::Nic;
+use crate::net::taker::Datagrams;
 use berth_random::{Rng, cases, seed};
 use kernel::{prelude::*, sync::Arc};
 
@@ -562,6 +563,48 @@ fn ap_4_net_a_card_that_goes_takes_its_device_with_it() {
     // The queue was the card's, which is not asked any more.
     net.rig.hardware().raw = None;
     net.rig.hardware().objects.clear();
+    net.end();
+}
+
+/// Whoever has asked for datagrams of RoCE.
+struct Asked(std::cell::RefCell<Vec<Vec<u8>>>);
+
+// SAFETY: One thread runs at a time.
+unsafe impl Sync for Asked {}
+
+impl Datagrams for Asked {
+    fn received(&self, frame: SkBuff) {
+        self.0.borrow_mut().push(frame.bytes());
+    }
+}
+
+#[test]
+fn qp_6_datagrams_of_roce_go_to_who_asked_for_them() {
+    let mut net = Net::up();
+    let asked = Arc::new(Asked(Default::default()));
+    let udp = |port: u16| {
+        let mut bytes = frame(3, 100);
+        bytes[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
+        bytes[23] = 17;
+        bytes[36..38].copy_from_slice(&port.to_be_bytes());
+        bytes
+    };
+    let mut six = udp(4791);
+    six[14] = 0x46;
+    let short = udp(4791)[..37].to_vec();
+    let frames = [udp(4791), udp(4790), six, short, udp(4791)];
+    let pass = |net: &mut Net| {
+        for frame in &frames {
+            assert!(net.give(frame));
+        }
+        net.poll()
+    };
+    assert_eq!(pass(&mut net), frames, "nobody has asked");
+    net.device.data.taker.set(Some(asked.clone()));
+    assert_eq!(pass(&mut net), frames[1..4]);
+    assert_eq!(*asked.0.borrow(), [udp(4791), udp(4791)]);
+    net.device.data.taker.set(None);
+    assert_eq!(pass(&mut net), frames);
     net.end();
 }
 

@@ -260,6 +260,12 @@ table! {
     D_CQS = 22;
     /// Gauge: keys that peers can be given.
     D_KEYS = 23;
+    /// Datagrams sent for queue pairs of verbs.
+    D_DATAGRAMS = 24;
+    /// Datagrams dropped: their queue pair had no receive, or a shorter one.
+    D_DATAGRAMS_NO_RECEIVE = 25;
+    /// Datagrams dropped: malformed, or without the QPN and Q_Key of a queue pair that receives.
+    D_DATAGRAMS_REFUSED = 26;
     }
 }
 /// Driver counters.

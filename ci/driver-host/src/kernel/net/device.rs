@@ -266,6 +266,11 @@ impl<T: Driver> Poll<'_, T> {
         self.dev.received.borrow_mut().push(skb.bytes());
     }
 
+    pub(crate) fn note_received(&mut self) {
+        assert!(self.may_receive());
+        self.received += 1;
+    }
+
     pub(crate) fn sent(&self, skb: SkBuff) {
         drop(skb);
     }

@@ -54,6 +54,11 @@ impl SkBuff {
         Ok(())
     }
 
+    pub(crate) fn linear(&self) -> &[u8] {
+        let first = &self.parts[0];
+        &first[..first.len() - self.room as usize]
+    }
+
     pub(crate) fn note_sent(&self) {}
 }
 
