@@ -55,6 +55,7 @@ const TREES: &[Tree] = &[
             &["errno", "lock", "mapping", "rdma_core"],
             &["context", "memory", "request", "status"],
             &["building", "completion"],
+            &["datagram"],
             &["queue_pair"],
             &["builder", "post"],
             &["fake"],

@@ -28,14 +28,14 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *mut ibv_
     // SAFETY: the caller's struct.
     let all = unsafe { &mut *attr };
     let built = all.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0;
-    if built && all.send_ops_flags & !OPERATIONS != 0 {
+    if built && all.send_ops_flags & !OPERATIONS != 0 && all.qp_type == IBV_QPT_RC {
         failed(libc::EOPNOTSUPP);
         return null_mut();
     }
     // SAFETY: the caller's context.
     let qp = unsafe { queue_pair::create(context, all) };
     // SAFETY: just made.
-    if let Some(verbs) = unsafe { qp.cast::<verbs_qp>().as_mut() }.filter(|_| built) {
+    if let Some(verbs) = unsafe { qp.cast::<verbs_qp>().as_mut() }.filter(|_| built && all.qp_type == IBV_QPT_RC) {
         verbs.comp_mask |= VERBS_QP_EX;
         install(&mut verbs.qp_ex);
     }

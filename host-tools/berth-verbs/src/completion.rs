@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use berth_abi::verbs::VerbsCq;
 use berth_queue::{Completions, QpProgress, ring_fits};
@@ -15,8 +16,8 @@ use crate::lock::{Held, Lock};
 use crate::mapping::Mapping;
 use crate::rdma_core::{
     Answer, IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_WC_STANDARD_FLAGS, Opaque,
-    ib_uverbs_create_cq_resp, ibv_cmd_create_cq, ibv_cmd_destroy_cq, ibv_context, ibv_cq, ibv_cq_ex,
-    ibv_cq_init_attr_ex, ibv_create_cq, ibv_poll_cq_attr, ibv_wc,
+    ib_uverbs_create_cq_resp, ibv_cmd_create_cq, ibv_cmd_destroy_cq, ibv_cmd_poll_cq, ibv_cmd_req_notify_cq,
+    ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_create_cq, ibv_poll_cq_attr, ibv_wc,
 };
 use crate::status::completion;
 
@@ -29,6 +30,8 @@ pub struct Cq {
 
 pub struct Ours {
     state: Lock<State>,
+    /// Queue pairs of datagrams that complete here, whose completions the kernel has.
+    datagrams: AtomicU32,
     page: Arc<Page>,
     _mapping: Mapping,
 }
@@ -42,7 +45,7 @@ pub struct State {
 }
 
 impl State {
-    /// The next completion; `None` if there is none.
+    /// The card's next completion; `None` if there is none.
     fn next(&mut self) -> Result<Option<ibv_wc>, c_int> {
         match self.completions.next() {
             Ok(entry) => Ok(entry.as_ref().map(completion)),
@@ -51,20 +54,47 @@ impl State {
         }
     }
 
-    /// Makes the next completion the one that is read; else answers an errno value.
-    fn advance(&mut self) -> c_int {
+    /// Makes the next completion of queue `cq` the one that is read; else answers an errno value.
+    ///
+    /// # Safety
+    /// It must be the queue of this state.
+    unsafe fn advance(&mut self, cq: *mut ibv_cq) -> c_int {
         match self.next() {
             Ok(Some(wc)) => {
                 self.current = wc;
                 0
             }
-            Ok(None) => libc::ENOENT,
+            // SAFETY: as the caller says; there is room for one.
+            Ok(None) => match unsafe { poll_kernel(cq, 1, &raw mut self.current) } {
+                0 => libc::ENOENT,
+                1 => 0,
+                _ => libc::EIO,
+            },
             Err(error) => error,
         }
     }
 }
 
+/// Polls completions that the kernel has, if there may be some.
+///
+/// # Safety
+/// The queue must be ours, with room for `most` at `wc`.
+unsafe fn poll_kernel(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: as the caller says.
+    match unsafe { ours(cq) }.datagrams.load(Ordering::Relaxed) {
+        0 => 0,
+        // SAFETY: as the caller says.
+        _ => unsafe { ibv_cmd_poll_cq(cq, most, wc) },
+    }
+}
+
 impl Ours {
+    /// A queue pair of datagrams completes here, or does not any more.
+    pub fn has_datagrams(&self, has: bool) {
+        let change = if has { 1 } else { u32::MAX };
+        self.datagrams.fetch_add(change, Ordering::Relaxed);
+    }
+
     /// Notes a queue pair that has just been made.
     pub fn attach(&self, qpn: u32, progress: &Arc<QpProgress>) {
         self.change(|completions| completions.attach(qpn, progress));
@@ -214,7 +244,7 @@ unsafe fn map(context: *mut ibv_context, cq: *mut ibv_cq, answer: VerbsCq, capac
     // SAFETY: the mapping holds so many entries (checked above), is page-aligned, and lives beside the value.
     let completions = unsafe { Completions::new(mapping.first().cast(), entries, capacity, answer.cqn) };
     let state = State { completions, current: ibv_wc::default(), unmatched: false };
-    Ok(Ours { state: Lock::new(state), page, _mapping: mapping })
+    Ok(Ours { state: Lock::new(state), datagrams: AtomicU32::new(0), page, _mapping: mapping })
 }
 
 pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
@@ -230,8 +260,8 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
 
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: the caller's queue.
-    let cq = unsafe { ours(cq) };
-    let mut state = cq.state.lock();
+    let ours = unsafe { ours(cq) };
+    let mut state = ours.state.lock();
     let mut count = 0;
     while count < most && !state.unmatched {
         match state.next() {
@@ -245,21 +275,40 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) 
         }
     }
     if count > 0 {
-        state.completions.tell(&cq.page.doorbells);
+        state.completions.tell(&ours.page.doorbells);
     } else if state.unmatched {
         // What was found before it is with the caller already.
         state.unmatched = false;
         return -failed(libc::EIO);
     }
-    count
+    drop(state);
+    if count == most {
+        return count;
+    }
+    // SAFETY: the caller's array has room for as many.
+    match unsafe { poll_kernel(cq, most - count, wc.add(count as usize)) } {
+        more if more >= 0 => count + more,
+        // What was found before it is told first.
+        error => {
+            if count > 0 {
+                count
+            } else {
+                error
+            }
+        }
+    }
 }
 
 /// The card has no arm for solicited ones alone: those and all others notify.
-pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, _solicited: c_int) -> c_int {
+pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited: c_int) -> c_int {
     // SAFETY: the caller's queue.
-    let cq = unsafe { ours(cq) };
-    cq.state.lock().completions.arm(&cq.page.doorbells);
-    0
+    let ours = unsafe { ours(cq) };
+    ours.state.lock().completions.arm(&ours.page.doorbells);
+    match ours.datagrams.load(Ordering::Relaxed) {
+        0 => 0,
+        // SAFETY: the caller's queue.
+        _ => unsafe { ibv_cmd_req_notify_cq(cq, solicited) },
+    }
 }
 
 /// Takes the lock until `end_poll`, if there is a completion.
@@ -270,7 +319,8 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     }
     // SAFETY: the caller's queue.
     let mut state = unsafe { ours(cq) }.state.lock();
-    let error = if std::mem::take(&mut state.unmatched) { libc::EIO } else { state.advance() };
+    // SAFETY: it is the queue's.
+    let error = if std::mem::take(&mut state.unmatched) { libc::EIO } else { unsafe { state.advance(cq) } };
     if error != 0 {
         return error;
     }
@@ -283,7 +333,8 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: between `start_poll` and `end_poll`.
     let mut state = unsafe { kept(cq) };
-    let error = state.advance();
+    // SAFETY: it is the queue's.
+    let error = unsafe { state.advance(cq) };
     if error == 0 {
         // SAFETY: the caller's queue.
         unsafe { put(cq, &state.current) };

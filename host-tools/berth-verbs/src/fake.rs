@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A stand-in for libibverbs' commands, the kernel and the card: a file holds what is mapped.
 
-use std::collections::BTreeMap;
-use std::ffi::{c_int, c_void};
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::{c_int, c_uint, c_void};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr::{null_mut, without_provenance_mut};
@@ -48,7 +48,29 @@ pub struct State {
     pub others: usize,
     /// Contexts.
     pub contexts: usize,
+    /// Datagrams that were posted.
+    pub sent: Vec<Sent>,
+    /// How many of them the queue takes.
+    pub room: usize,
+    /// Numbers of receives for datagrams, with how many ranges each has.
+    pub receives: Vec<(u64, c_int)>,
+    /// Completions that the kernel has.
+    pub done: VecDeque<ibv_wc>,
+    /// What it was asked to notify of: all, or solicited ones alone.
+    pub armed: Vec<c_int>,
     given: u32,
+}
+
+/// A datagram that was posted.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Sent {
+    pub wr_id: u64,
+    pub opcode: c_uint,
+    pub flags: c_uint,
+    pub immediate: u32,
+    /// Address handle, QPN and Q_Key.
+    pub to: [u32; 3],
+    pub data: Vec<u8>,
 }
 
 pub struct Kernel {
@@ -72,6 +94,11 @@ impl Kernel {
             qps: BTreeMap::new(),
             others: 0,
             contexts: 0,
+            sent: Vec::new(),
+            room: usize::MAX,
+            receives: Vec::new(),
+            done: VecDeque::new(),
+            armed: Vec::new(),
             given: 0,
         };
         let kernel = Arc::new(Self { file, memory, state: Mutex::new(state) });
@@ -355,6 +382,11 @@ unsafe extern "C" fn ibv_cmd_create_qp_ex(
     let base = &mut qp.qp_ex.qp_base;
     (base.context, base.send_cq, base.recv_cq) = (context, attr.send_cq, attr.recv_cq);
     (base.handle, base.qp_num, base.state) = (qpn, qpn, IBV_QPS_RESET);
+    base.qp_type = attr.qp_type;
+    if attr.qp_type == IBV_QPT_UD {
+        // It has nothing to be mapped.
+        return if resp_size == size_of::<ib_uverbs_create_qp_resp>() { 0 } else { libc::EINVAL };
+    }
     attr.cap.max_inline_data = 0;
     let driver = VerbsQp {
         offset: STEP * (1 + OBJECTS + u64::from(qpn)),
@@ -397,6 +429,96 @@ unsafe extern "C" fn ibv_cmd_destroy_qp(qp: *mut ibv_qp) -> c_int {
     let (kernel, qpn) = unsafe { (kernel_of((*qp).context), (*qp).handle) };
     let there = kernel.state().qps.remove(&qpn).is_some();
     if there { 0 } else { libc::EINVAL }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_create_ah(
+    pd: *mut ibv_pd,
+    ah: *mut ibv_ah,
+    attr: *mut Opaque,
+    _: *mut ib_uverbs_create_ah_resp,
+    resp_size: usize,
+) -> c_int {
+    if attr.is_null() || resp_size != 4 {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's structs.
+    unsafe {
+        (*ah).context = (*pd).context;
+        let kernel = kernel_of((*pd).context);
+        let mut state = kernel.state();
+        state.others += 1;
+        (*ah).handle = state.number();
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_destroy_ah(ah: *mut ibv_ah) -> c_int {
+    // SAFETY: the caller's struct.
+    unsafe { kernel_of((*ah).context) }.state().others -= 1;
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_post_send(qp: *mut ibv_qp, mut wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: the caller's structs.
+    let kernel = unsafe { kernel_of((*qp).context) };
+    let mut state = kernel.state();
+    // SAFETY: as above.
+    while let Some(next) = unsafe { wr.as_ref() } {
+        if state.sent.len() == state.room {
+            // SAFETY: as above.
+            unsafe { *bad = wr };
+            return libc::ENOMEM;
+        }
+        let mut data = Vec::new();
+        for n in 0..next.num_sge as usize {
+            // SAFETY: as above.
+            data.extend_from_slice(unsafe {
+                let sge = *next.sg_list.add(n);
+                std::slice::from_raw_parts(sge.addr as *const u8, sge.length as usize)
+            });
+        }
+        // SAFETY: as above.
+        let to = unsafe { [(*next.wr.ud.ah).handle, next.wr.ud.remote_qpn, next.wr.ud.remote_qkey] };
+        let (wr_id, opcode, flags, immediate) = (next.wr_id, next.opcode, next.send_flags, next.imm_data);
+        state.sent.push(Sent { wr_id, opcode, flags, immediate, to, data });
+        wr = next.next;
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_post_recv(qp: *mut ibv_qp, mut wr: *mut ibv_recv_wr, _: *mut *mut ibv_recv_wr) -> c_int {
+    // SAFETY: the caller's structs.
+    let kernel = unsafe { kernel_of((*qp).context) };
+    // SAFETY: as above.
+    while let Some(next) = unsafe { wr.as_ref() } {
+        kernel.state().receives.push((next.wr_id, next.num_sge));
+        wr = next.next;
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: the caller's structs.
+    let kernel = unsafe { kernel_of((*cq).context) };
+    let mut state = kernel.state();
+    let count = state.done.len().min(most as usize);
+    for (n, done) in state.done.drain(..count).enumerate() {
+        // SAFETY: the caller has room for it.
+        unsafe { wc.add(n).write(done) };
+    }
+    count as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_req_notify_cq(cq: *mut ibv_cq, solicited: c_int) -> c_int {
+    // SAFETY: the caller's struct.
+    unsafe { kernel_of((*cq).context) }.state().armed.push(solicited);
+    0
 }
 
 /// A channel for events, which nobody looks into.

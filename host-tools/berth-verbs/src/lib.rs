@@ -8,6 +8,7 @@
 //! * `rdma_core` declares what is shared with libibverbs.
 //! * `context` and `memory`: devices, contexts, protection domains, memory regions.
 //! * `completion` is a completion queue, polled either way, and `status` what its entries say in terms of verbs.
+//! * `datagram` is a queue pair of datagrams, which the kernel serves.
 //! * `queue_pair` is a queue pair; `post` fills its queues from lists, `builder` call by call. `request` says what a work
 //!   request of verbs is to the card.
 //!
@@ -19,6 +20,7 @@ mod builder;
 mod building;
 mod completion;
 mod context;
+mod datagram;
 mod errno;
 #[cfg(test)]
 mod fake;
@@ -58,6 +60,8 @@ static OPS: verbs_context_ops = verbs_context_ops {
     poll_cq: Some(completion::poll_cq),
     req_notify_cq: Some(completion::req_notify_cq),
     destroy_cq: Some(completion::destroy_cq),
+    create_ah: Some(datagram::create_ah),
+    destroy_ah: Some(datagram::destroy_ah),
     create_qp: Some(queue_pair::create_qp),
     create_qp_ex: Some(builder::create_qp_ex),
     query_qp: Some(queue_pair::query_qp),

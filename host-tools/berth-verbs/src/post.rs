@@ -6,9 +6,10 @@ use std::ffi::c_int;
 use berth_abi::wqe::{MAX_INLINE, SLOT_WORDS, Wqe};
 use berth_queue::{Data, Operation, Progress, Request, WorkQueue, gather};
 
+use crate::datagram;
 use crate::errno::errno;
 use crate::queue_pair::{may_receive, may_send, ours};
-use crate::rdma_core::{IBV_SEND_INLINE, ibv_qp, ibv_recv_wr, ibv_send_wr};
+use crate::rdma_core::{IBV_SEND_INLINE, ibv_cmd_post_recv, ibv_cmd_post_send, ibv_qp, ibv_recv_wr, ibv_send_wr};
 use crate::request::{operation, ranges, request};
 
 /// Writes an element to a queue.
@@ -53,6 +54,11 @@ unsafe fn send(
 }
 
 pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, mut wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: the caller's queue pair and list.
+    if unsafe { datagram::is(qp) } {
+        // SAFETY: as above.
+        return unsafe { ibv_cmd_post_send(qp, wr, bad) };
+    }
     // SAFETY: the caller's queue pair.
     let ours = unsafe { ours(qp) };
     let mut held = ours.send.lock();
@@ -82,6 +88,11 @@ pub unsafe extern "C" fn post_send(qp: *mut ibv_qp, mut wr: *mut ibv_send_wr, ba
 }
 
 pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, mut wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
+    // SAFETY: the caller's queue pair and list.
+    if unsafe { datagram::is(qp) } {
+        // SAFETY: as above.
+        return unsafe { ibv_cmd_post_recv(qp, wr, bad) };
+    }
     // SAFETY: the caller's queue pair.
     let ours = unsafe { ours(qp) };
     let mut queue = ours.recv.lock();

@@ -13,13 +13,14 @@ use berth_queue::{Progress, QpProgress, WorkQueue, queues_fit};
 use crate::building::Building;
 use crate::completion::{self, ours as cq_of};
 use crate::context::{Page, page_of};
+use crate::datagram;
 use crate::errno::failed;
 use crate::lock::Lock;
 use crate::mapping::Mapping;
 use crate::rdma_core::{
     Answer, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_STATE, IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPT_RC,
-    ib_uverbs_create_qp_resp, ibv_cmd_create_qp_ex, ibv_cmd_destroy_qp, ibv_cmd_modify_qp, ibv_cmd_query_qp,
-    ibv_context, ibv_cq, ibv_create_qp, ibv_modify_qp, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    IBV_QPT_UD, ib_uverbs_create_qp_resp, ibv_cmd_create_qp_ex, ibv_cmd_destroy_qp, ibv_cmd_modify_qp,
+    ibv_cmd_query_qp, ibv_context, ibv_cq, ibv_create_qp, ibv_modify_qp, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
     ibv_qp_init_attr_ex, ibv_query_qp, verbs_qp,
 };
 
@@ -68,7 +69,7 @@ impl Cqs {
 /// Our part of a queue pair.
 ///
 /// # Safety
-/// It must be one of [`create_qp`]'s or [`create`]'s, and outlive the reference.
+/// It must be one of [`create_qp`]'s or [`create`]'s for a reliable connection, and outlive the reference.
 pub unsafe fn ours<'a>(qp: *mut ibv_qp) -> &'a Ours {
     // SAFETY: as the caller says; libibverbs changes only its own part.
     unsafe { &(*qp.cast::<Qp>()).ours }
@@ -127,10 +128,18 @@ pub unsafe fn create(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) 
 /// As [`create`].
 unsafe fn make(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
     let known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    if attr.qp_type != IBV_QPT_RC || !attr.srq.is_null() || attr.comp_mask & !known != 0 {
+    let kinds = [IBV_QPT_RC, IBV_QPT_UD];
+    if !kinds.contains(&attr.qp_type) || !attr.srq.is_null() || attr.comp_mask & !known != 0 {
         return Err(libc::EOPNOTSUPP);
     }
-    if attr.cap.max_inline_data as usize > MAX_INLINE || attr.send_cq.is_null() || attr.recv_cq.is_null() {
+    if attr.send_cq.is_null() || attr.recv_cq.is_null() {
+        return Err(libc::EINVAL);
+    }
+    if attr.qp_type == IBV_QPT_UD {
+        // SAFETY: as the caller says.
+        return unsafe { datagram::create(context, attr) };
+    }
+    if attr.cap.max_inline_data as usize > MAX_INLINE {
         return Err(libc::EINVAL);
     }
     let memory = Box::into_raw(Box::new(MaybeUninit::<Qp>::zeroed()));
@@ -221,7 +230,8 @@ pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     let mut command = ibv_modify_qp::new();
     // SAFETY: the caller's arguments; the command has the size given.
     let error = unsafe { ibv_cmd_modify_qp(qp, attr, mask, &raw mut command, size_of_val(&command)) };
-    if error != 0 || mask & IBV_QP_STATE == 0 {
+    // SAFETY: the caller's queue pair.
+    if error != 0 || mask & IBV_QP_STATE == 0 || unsafe { datagram::is(qp) } {
         return error;
     }
     // SAFETY: as above, and the caller's queue pair.
@@ -248,6 +258,11 @@ impl Ours {
 }
 
 pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
+    // SAFETY: the caller gives back a queue pair of ours.
+    if unsafe { datagram::is(qp) } {
+        // SAFETY: as above.
+        return unsafe { datagram::destroy(qp) };
+    }
     // SAFETY: the caller gives back a queue pair of ours.
     unsafe {
         let error = ibv_cmd_destroy_qp(qp);

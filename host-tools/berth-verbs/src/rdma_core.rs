@@ -45,6 +45,13 @@ pub struct ibv_pd {
 }
 
 #[repr(C)]
+pub struct ibv_ah {
+    pub context: *mut ibv_context,
+    pub pd: *mut ibv_pd,
+    pub handle: u32,
+}
+
+#[repr(C)]
 pub struct ibv_mr {
     pub context: *mut ibv_context,
     pub pd: *mut ibv_pd,
@@ -191,9 +198,18 @@ pub struct atomic {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ud {
+    pub ah: *mut ibv_ah,
+    pub remote_qpn: u32,
+    pub remote_qkey: u32,
+}
+
+#[repr(C)]
 pub union wr {
     pub rdma: rdma,
     pub atomic: atomic,
+    pub ud: ud,
 }
 
 #[repr(C)]
@@ -275,6 +291,7 @@ pub struct ibv_qp_init_attr_ex {
 }
 
 pub const IBV_QPT_RC: c_uint = 2;
+pub const IBV_QPT_UD: c_uint = 4;
 pub const IBV_QP_INIT_ATTR_PD: u32 = 1;
 pub const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
 
@@ -331,7 +348,7 @@ pub struct ibv_qp_ex {
     pub wr_send_imm: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
     pub wr_send_inv: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
     wr_send_tso: Unused,
-    wr_set_ud_addr: Unused,
+    pub wr_set_ud_addr: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut ibv_ah, u32, u32)>,
     wr_set_xrc_srqn: Unused,
     pub wr_set_inline_data: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut c_void, usize)>,
     pub wr_set_inline_data_list: Option<unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_data_buf)>,
@@ -390,6 +407,7 @@ pub type ib_uverbs_reg_mr_resp = [u32; 3];
 pub type ib_uverbs_get_context_resp = [u32; 2];
 pub type ib_uverbs_create_cq_resp = [u32; 2];
 pub type ib_uverbs_create_qp_resp = [u32; 8];
+pub type ib_uverbs_create_ah_resp = [u32; 1];
 
 #[repr(C)]
 pub struct ib_uverbs_ex_query_device_resp {
@@ -419,7 +437,7 @@ pub struct verbs_context_ops {
     pub bind_mw: Unused,
     pub close_xrcd: Unused,
     pub cq_event: Unused,
-    pub create_ah: Unused,
+    pub create_ah: Option<unsafe extern "C" fn(*mut ibv_pd, *mut Opaque) -> *mut ibv_ah>,
     pub create_counters: Unused,
     pub create_cq: Option<unsafe extern "C" fn(*mut ibv_context, c_int, *mut Opaque, c_int) -> *mut ibv_cq>,
     pub create_cq_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,
@@ -435,7 +453,7 @@ pub struct verbs_context_ops {
     pub dealloc_pd: Option<unsafe extern "C" fn(*mut ibv_pd) -> c_int>,
     pub dealloc_td: Unused,
     pub dereg_mr: Option<unsafe extern "C" fn(*mut verbs_mr) -> c_int>,
-    pub destroy_ah: Unused,
+    pub destroy_ah: Option<unsafe extern "C" fn(*mut ibv_ah) -> c_int>,
     pub destroy_counters: Unused,
     pub destroy_cq: Option<unsafe extern "C" fn(*mut ibv_cq) -> c_int>,
     pub destroy_flow: Unused,
@@ -620,6 +638,18 @@ unsafe extern "C" {
         cmd_size: usize,
     ) -> c_int;
     pub fn ibv_cmd_destroy_qp(qp: *mut ibv_qp) -> c_int;
+    pub fn ibv_cmd_create_ah(
+        pd: *mut ibv_pd,
+        ah: *mut ibv_ah,
+        attr: *mut Opaque,
+        resp: *mut ib_uverbs_create_ah_resp,
+        resp_size: usize,
+    ) -> c_int;
+    pub fn ibv_cmd_destroy_ah(ah: *mut ibv_ah) -> c_int;
+    pub fn ibv_cmd_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int;
+    pub fn ibv_cmd_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int;
+    pub fn ibv_cmd_poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int;
+    pub fn ibv_cmd_req_notify_cq(cq: *mut ibv_cq, solicited: c_int) -> c_int;
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -642,6 +672,7 @@ const _: () = {
     assert!(size_of::<ibv_send_wr>() == 128 && offset_of!(ibv_send_wr, send_flags) == 32);
     assert!(offset_of!(ibv_send_wr, wr) == 40 && size_of::<wr>() == 32 && offset_of!(ibv_send_wr, xrc_srqn) == 72);
     assert!(offset_of!(rdma, rkey) == 8 && offset_of!(atomic, rkey) == 24 && offset_of!(atomic, swap) == 16);
+    assert!(offset_of!(ud, remote_qkey) == 12 && size_of::<ibv_ah>() == 24 && offset_of!(ibv_ah, handle) == 16);
     assert!(size_of::<ibv_recv_wr>() == 32 && offset_of!(ibv_recv_wr, num_sge) == 24);
     assert!(size_of::<ibv_qp_init_attr>() == 64 && offset_of!(ibv_qp_init_attr, sq_sig_all) == 56);
     assert!(size_of::<ibv_qp_init_attr_ex>() == 136 && offset_of!(ibv_qp_init_attr_ex, comp_mask) == 60);
@@ -651,10 +682,12 @@ const _: () = {
     assert!(size_of::<ibv_qp>() == 160 && offset_of!(ibv_qp, qp_num) == 52 && offset_of!(ibv_qp, state) == 56);
     assert!(size_of::<ibv_qp_ex>() == 360 && offset_of!(ibv_qp_ex, wr_flags) == 176);
     assert!(offset_of!(ibv_qp_ex, wr_rdma_read) == 216 && offset_of!(ibv_qp_ex, wr_send_inv) == 256);
+    assert!(offset_of!(ibv_qp_ex, wr_set_ud_addr) == 272);
     assert!(offset_of!(ibv_qp_ex, wr_set_inline_data) == 288 && offset_of!(ibv_qp_ex, wr_abort) == 336);
     assert!(size_of::<verbs_qp>() == 376 && offset_of!(verbs_qp, comp_mask) == 360);
     assert!(size_of::<ib_uverbs_ex_query_device_resp>() == 304);
     assert!(size_of::<verbs_context_ops>() == 608 && offset_of!(verbs_context_ops, alloc_pd) == 40);
+    assert!(offset_of!(verbs_context_ops, create_ah) == 104 && offset_of!(verbs_context_ops, destroy_ah) == 232);
     assert!(offset_of!(verbs_context_ops, create_qp) == 152 && offset_of!(verbs_context_ops, dealloc_pd) == 208);
     assert!(offset_of!(verbs_context_ops, destroy_qp) == 272 && offset_of!(verbs_context_ops, free_context) == 312);
     assert!(offset_of!(verbs_context_ops, modify_qp) == 376 && offset_of!(verbs_context_ops, poll_cq) == 424);

@@ -12,7 +12,7 @@ use berth_abi::host::{DB_CQ, DB_RQ, DB_SQ, DB_WQE};
 use berth_abi::status::*;
 use berth_abi::wqe::*;
 
-use crate::fake::{Kernel, MAX_CQE, MAX_WR, OPERATIONS, REGISTERED, channel};
+use crate::fake::{Kernel, MAX_CQE, MAX_WR, OPERATIONS, REGISTERED, Sent, channel};
 use crate::rdma_core::*;
 
 /// Calls a function of the table.
@@ -729,7 +729,7 @@ fn sizes_that_cannot_be_are_refused_and_leave_nothing_behind() {
     };
     assert_eq!(refused(&|attr| attr.cap.max_inline_data = 65), libc::EINVAL);
     assert_eq!(refused(&|attr| attr.cap.max_recv_wr = MAX_WR + 1), libc::EINVAL);
-    assert_eq!(refused(&|attr| attr.qp_type = 4), libc::EOPNOTSUPP);
+    assert_eq!(refused(&|attr| attr.qp_type = 3), libc::EOPNOTSUPP);
     assert_eq!(refused(&|attr| attr.srq = channel()), libc::EOPNOTSUPP);
     assert_eq!(refused(&|attr| attr.comp_mask |= 1 << 2), libc::EOPNOTSUPP);
     assert_eq!(refused(&|attr| attr.send_cq = null_mut()), libc::EINVAL);
@@ -805,4 +805,129 @@ fn threads_may_post_to_one_queue_pair_and_poll_one_completion_queue() {
     assert_eq!(done.into_inner(), 3 * EACH);
     call!(destroy_qp(qp.qp));
     call!(destroy_cq(cq));
+}
+
+/// What the kernel was given.
+fn sent(wr_id: u64, opcode: c_uint, flags: c_uint, immediate: u32, to: [u32; 3], data: &[u8]) -> Sent {
+    Sent { wr_id, opcode, flags, immediate, to, data: data.to_vec() }
+}
+
+#[test]
+fn qp_6_datagrams_are_posted_to_the_kernel_and_polled_from_it() {
+    let bench = Bench::new();
+    let cq = bench.cq(16);
+    let reliable = bench.qp(cq, 4);
+    // The kernel is not asked for what it cannot have.
+    call!(req_notify_cq(cq, 1));
+    assert!(bench.poll(cq).is_empty() && bench.kernel.state().armed.is_empty());
+    let mut attr = bench.attributes(cq, 4);
+    attr.qp_type = IBV_QPT_UD;
+    let qp = bench.ready(call!(create_qp_ex(bench.context(), &raw mut attr)));
+    let mut way = 0_u8;
+    assert!(call!(create_ah(bench.pd, null_mut())).is_null());
+    assert_eq!(errno(), libc::EINVAL);
+    let ah = call!(create_ah(bench.pd, (&raw mut way).cast()));
+    // SAFETY: just made.
+    let handle = unsafe { (*ah).handle };
+    let to = ud { ah, remote_qpn: 77, remote_qkey: 0x1234_5678 };
+
+    let bytes = *b"to whom it may concern";
+    let ranges = [over(&bytes)];
+    let mut requests = [request(7, IBV_WR_SEND_WITH_IMM, IBV_SEND_SIGNALED, &ranges), request(8, IBV_WR_SEND, 0, &[])];
+    requests[0].imm_data = 0x0403_0201;
+    requests.iter_mut().for_each(|request| request.wr.ud = to);
+    bench.kernel.state().room = 1;
+    assert_eq!(qp.send(&mut requests), (libc::ENOMEM, Some(1)));
+    let posted = std::mem::take(&mut bench.kernel.state().sent);
+    let names = [handle, 77, 0x1234_5678];
+    assert_eq!(posted, [sent(7, IBV_WR_SEND_WITH_IMM, IBV_SEND_SIGNALED, 0x0403_0201, names, &bytes)]);
+    assert_eq!(qp.recv(5, &ranges), 0);
+    assert_eq!(bench.kernel.state().receives, [(5, 1)]);
+
+    call!(req_notify_cq(cq, 1));
+    assert_eq!(bench.kernel.state().armed, [1]);
+    // What the card has comes first.
+    assert_eq!(reliable.send(&mut [request(3, IBV_WR_SEND, IBV_SEND_SIGNALED, &ranges)]).0, 0);
+    bench.kernel.complete(cqn(cq), Cqe { wr_id: 3, credit: 1, ..reliable.cqe(OP_SEND) });
+    let done = [7, 5].map(|wr_id| ibv_wc { wr_id, ..ibv_wc::default() });
+    bench.kernel.state().done.extend(done);
+    let numbers: Vec<_> = bench.poll(cq).iter().map(|wc| wc.wr_id).collect();
+    assert_eq!(numbers, [3, 7, 5]);
+    assert_eq!(call!(destroy_ah(ah)), 0);
+    assert_eq!(call!(destroy_qp(qp.qp)), 0);
+    bench.kernel.state().done.push_back(ibv_wc::default());
+    assert!(bench.poll(cq).is_empty(), "the kernel has nothing for it any more");
+    assert_eq!(call!(destroy_qp(reliable.qp)), 0);
+    assert_eq!(call!(destroy_cq(cq)), 0);
+}
+
+#[test]
+fn qp_6_datagrams_are_built_call_by_call() {
+    let bench = Bench::new();
+    let cq = bench.cq(16);
+    let mut attr = bench.attributes(cq, 4);
+    attr.qp_type = IBV_QPT_UD;
+    attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    for flags in [IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_INV] {
+        attr.send_ops_flags = flags;
+        assert!(call!(create_qp_ex(bench.context(), &raw mut attr)).is_null());
+        assert_eq!(errno(), libc::EOPNOTSUPP);
+    }
+    attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+    let qp = bench.ready(call!(create_qp_ex(bench.context(), &raw mut attr)));
+    let mut way = 0_u8;
+    let ah = call!(create_ah(bench.pd, (&raw mut way).cast()));
+    // SAFETY: just made.
+    let names = unsafe { [(*ah).handle, 77, 3] };
+    let ex: *mut ibv_qp_ex = qp.qp.cast();
+    let begin = |wr_id, flags| {
+        // SAFETY: the queue pair is one of the extended interface.
+        unsafe { ((*ex).wr_id, (*ex).wr_flags) = (wr_id, flags) }
+    };
+    let (mut text, far) = (*b"inline", *b"far away");
+
+    of!(ex.wr_start());
+    begin(1, IBV_SEND_SIGNALED);
+    of!(ex.wr_send());
+    of!(ex.wr_set_ud_addr(ah, 77, 3));
+    of!(ex.wr_set_inline_data(text.as_mut_ptr().cast(), text.len()));
+    begin(2, 0);
+    of!(ex.wr_send_imm(5));
+    of!(ex.wr_set_sge_list(2, [over(&far[..3]), over(&far[3..])].as_ptr()));
+    of!(ex.wr_set_ud_addr(ah, 77, 3));
+    text.fill(0);
+    assert_eq!(of!(ex.wr_complete()), 0);
+    let posted = std::mem::take(&mut bench.kernel.state().sent);
+    assert_eq!(
+        posted,
+        [
+            sent(1, IBV_WR_SEND, IBV_SEND_SIGNALED, 0, names, b"inline"),
+            sent(2, IBV_WR_SEND_WITH_IMM, 0, 5, names, &far),
+        ]
+    );
+
+    // Nothing is posted: it is given up, it has too many ranges or bytes, or data without a send.
+    of!(ex.wr_start());
+    of!(ex.wr_send());
+    of!(ex.wr_abort());
+    of!(ex.wr_start());
+    assert_eq!(of!(ex.wr_complete()), 0);
+    let ranges = [over(&far); MAX_SGE + 1];
+    let long = vec![0_u8; 4097];
+    for bad in 0..3 {
+        of!(ex.wr_start());
+        if bad > 0 {
+            of!(ex.wr_send());
+            of!(ex.wr_set_ud_addr(ah, 77, 3));
+        }
+        match bad {
+            1 => of!(ex.wr_set_inline_data(long.as_ptr().cast_mut().cast(), long.len())),
+            _ => of!(ex.wr_set_sge_list(ranges.len(), ranges.as_ptr())),
+        }
+        assert_eq!(of!(ex.wr_complete()), libc::EINVAL, "{bad}");
+    }
+    assert!(bench.kernel.state().sent.is_empty());
+    assert_eq!(call!(destroy_ah(ah)), 0);
+    assert_eq!(call!(destroy_qp(qp.qp)), 0);
+    assert_eq!(call!(destroy_cq(cq)), 0);
 }
