@@ -110,9 +110,12 @@ end_of() {
 # Whether somebody listens on a TCP port.
 listens() { grep -Eqs "$(printf ':%04X 0+:0000 0A' "$1")" /proc/net/tcp /proc/net/tcp6; }
 
+# Whether somebody listens on a port of the connection manager of RDMA.
+listens_cm() { rdma resource show cm_id | grep -q "LISTEN .*:$1 "; }
+
 # Whether somebody listens on the test's port, or will not any more: process $1 has ended.
 listening_or_ended() {
-    listens "$port" || ! grep -qs '^State:.[^Z]' "/proc/$1/status"
+    ${by:-listens} "$port" || ! grep -qs '^State:.[^Z]' "/proc/$1/status"
 }
 
 # What the guests do together: $1 in guest a, which then listens on $port, and $2 in guest b once it does.
@@ -133,6 +136,13 @@ pair() {
 # A program whose two ends differ by the name of the peer alone, as Debian's do.
 both() {
     pair "$*" "$* $peer"
+}
+
+# As `pair`, for programs that meet by the connection manager of RDMA.
+pair_cm() {
+    by=listens_cm
+    pair "$@"
+    by=
 }
 
 # Fails unless a text on standard input has each of the patterns.
@@ -164,7 +174,8 @@ has_gid() { gid_index > /dev/null; }
 # The card is a device of both kinds, and has its GID from the address of the network device.
 address() {
     ip link set lo up
-    ip link set "$netdev" up
+    # Room for the largest path MTU of RoCE.
+    ip link set "$netdev" mtu 4200 up
     ip addr add "$own/24" dev "$netdev"
     await has_gid
     await grep -q ACTIVE "/sys/class/infiniband/$device/ports/1/state"
@@ -176,7 +187,8 @@ list() {
         'atomic_cap:.*ATOMIC_(HCA|GLOB)' 'ODP' 'SUPPORT_SEND' 'SUPPORT_WRITE' 'SUPPORT_READ'
     rdma link show | has "link $device/1 .*state ACTIVE .*netdev $netdev"
     rdma dev show | has "$device:"
-    rdma resource show | has "$device: .*mr 0 ctx 0"
+    # QP 1 is the kernel's.
+    rdma resource show | has "$device: .*qp 1 cm_id 0 mr 0 ctx 0"
 }
 
 pingpong() {
@@ -193,10 +205,36 @@ pingpong_sizes() {
     done
 }
 
+# Datagrams have no other end that asks for lost ones again, but nothing is lost here.
+datagrams() {
+    both "ibv_ud_pingpong -d $device -g $gid -p $port $*"
+}
+
+# By the connection manager: QP 1, and what the kernel does by it.
+rping_() { pair_cm "rping -s -v -C 3 -S 1000 -a $own -p $port" "rping -c -v -C 3 -S 1000 -a $peer -p $port"; }
+
+ucmatose_() { pair_cm "ucmatose -b $own -p $port -C 4 -S 1000" "ucmatose -s $peer -p $port -C 4 -S 1000"; }
+
+udaddy_() { pair_cm "udaddy -b $own -p $port -C 4 -S 1000" "udaddy -s $peer -p $port -C 4 -S 1000"; }
+
+cmtime_() { pair_cm "cmtime -b $own -p $port -c 4" "cmtime -s $peer -p $port -c 4"; }
+
+rstream_() { pair_cm "rstream -b $own -p $port -S 20000 -I 4 -C 5" "rstream -s $peer -p $port -S 20000 -I 4 -C 5"; }
+
+riostream_() { pair_cm "riostream -b $own -p $port -S 20000 -I 4 -C 5" "riostream -s $peer -p $port -S 20000 -I 4 -C 5"; }
+
 measure() {
     program=$1
     shift
     both "$program -d $device -x $gid -p $port -F $*"
+}
+
+measure_cm() {
+    program=$1
+    shift
+    by=listens_cm
+    both "$program -R -x $gid -p $port -F $*"
+    by=
 }
 
 # One IPv4 address is the card's and the network device's: verbs, ping and TCP at the same time.
@@ -257,6 +295,18 @@ check ap_1_ib_send_lat_inline measure ib_send_lat -n 20 -s 32 -I 32
 check ap_1_ib_write_lat_inline measure ib_write_lat -n 20 -s 32 -I 32
 check ap_1_ib_atomic_bw measure ib_atomic_bw -n 20 -t 8
 check ap_1_ib_atomic_lat measure ib_atomic_lat -n 20
+check ap_1_ibv_ud_pingpong datagrams '-n 20'
+check ap_1_ibv_ud_pingpong_events datagrams '-e -n 20 -s 4096'
+check ap_1_ib_send_bw_datagrams measure ib_send_bw -c UD -n 20 -s 2048 -t 8
+check ap_1_ib_send_lat_datagrams measure ib_send_lat -c UD -n 20 -s 32 -I 32
+check ap_1_rping rping_
+check ap_1_ucmatose ucmatose_
+check ap_1_udaddy udaddy_
+check ap_1_cmtime cmtime_
+check ap_1_rstream rstream_
+check ap_1_riostream riostream_
+check ap_1_ib_write_bw_connection_manager measure_cm ib_write_bw -n 20 -s 4096 -t 8
+check ap_1_ib_send_lat_connection_manager measure_cm ib_send_lat -n 20 -s 32 -I 0
 check ap_4_verbs_beside_ping_and_tcp beside
 # In each guest others, with both ends in it.
 if [ "$role" = a ]; then
