@@ -38,6 +38,7 @@ const PEER: QpPeer = QpPeer {
     mac_first: 0,
     mac_last: 0,
     receives_only: false,
+    berth: false,
 };
 
 fn make(w: &mut World, node: usize, qpn: u32) -> User {

@@ -472,6 +472,7 @@ package berth_regs_pkg;
     localparam logic [31:0] REC_RECALL               = 32'h00000009; // Credits are wanted back
     localparam logic [31:0] REC_RECALLED             = 32'h0000000a; // Number of the first credit not kept
     localparam logic [31:0] REC_GO                   = 32'h0000000b; // Memory that the peer was told to wait for can be had (PC-4): PSN of the operation's first packet
+    localparam logic [31:0] REC_BIND                 = 32'h0000000c; // A queue pair whose host has named this one as its peer: both have credit lists as if they had been connected
 
     // Soft core: fields of engine registers
     typedef struct packed {

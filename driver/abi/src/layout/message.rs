@@ -409,6 +409,9 @@ messages! {
         /// The queue pair only receives until another such command comes for it, without this, which says what concerns sending;
         /// nothing is to be posted to its send queue before. Doorbells that ring while the second one is carried out are to ring again.
         receives_only: bool = 14,
+        /// The peer is a Berth as well: both cards agree on credit lists, and neither looks at the PSNs and the timers of the
+        /// other's host.
+        berth: bool = 15,
     }
     /// Makes a raw queue.
     RawCreate = CMD_RAW_CREATE {

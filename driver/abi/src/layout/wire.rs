@@ -82,5 +82,18 @@ table! {
     REC_RECALLED = 10;
     /// Memory that the peer was told to wait for can be had (PC-4): PSN of the operation's first packet.
     REC_GO = 11;
+    /// A queue pair whose host has named this one as its peer: both have credit lists as if they had been connected.
+    REC_BIND = 12;
     }
 }
+
+/// Version of the control messages and of credit lists: other versions are not understood.
+pub const CONTROL_VERSION: u32 = 2;
+/// Class of the management datagrams by which hosts find out who is a Berth: one of those that vendors have (IBTA 13.4.4).
+pub const MAD_CLASS: u8 = 0x3b;
+/// What stands in the place of a vendor's OUI.
+pub const MAD_VENDOR: [u8; 3] = *b"Bth";
+/// The attribute that such a datagram gets.
+pub const MAD_ATTRIBUTE: u16 = 0x11;
+/// Where the attribute begins: a big-endian `CONTROL_VERSION`, and zeros.
+pub const MAD_DATA: usize = 40;

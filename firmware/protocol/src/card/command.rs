@@ -4,7 +4,7 @@
 use super::Card;
 use super::hw::{Hw, Log};
 use super::limits::{FAST_WINDOW, RETRIES, TIMEOUT};
-use super::qp::{CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, Lists, Qp, TODO_REP, TODO_REQ};
+use super::qp::{CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, Lists, Qp, TODO_BIND, TODO_REP, TODO_REQ};
 use super::request::{REQUEST_OFFERED, Request};
 use super::shared::Shared;
 use crate::wire::headers::{Mac, PSN_MASK, arp};
@@ -348,6 +348,10 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         };
         qp.state = CONNECTING;
         qp.peer = i as u8 + 1;
+        if want.berth {
+            qp.name_bound(want, sh);
+            return CMD_OK;
+        }
         qp.name_foreign(want, sh);
         if let Some(q) = Self::index(qpn) {
             self.meet_foreign(q, hw);
@@ -362,8 +366,13 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         let Some((qp, sh)) = self.qp(want.qpn) else {
             return CMD_NOT_FOUND;
         };
-        if want.receives_only || want.ipv4 != ip || want.peer_qpn != qp.peer_qpn {
+        if want.receives_only || want.ipv4 != ip || want.peer_qpn != qp.peer_qpn || want.berth != qp.bound {
             return CMD_BUSY;
+        }
+        if qp.bound {
+            // It may send as soon as the peer's credits are there.
+            qp.receives_only = false;
+            return CMD_OK;
         }
         if qp.fast.on && !qp.fast_pause(hw) {
             return CMD_BUSY;
@@ -466,6 +475,19 @@ impl Qp {
         if !peer.receives_only {
             self.name_sender(peer);
         }
+    }
+
+    /// The host says who the peer is, a Berth.
+    fn name_bound(&mut self, peer: &QpPeer, sh: &mut Shared) {
+        self.name(sh);
+        // 0 says that an end does not know the other's.
+        self.epoch = self.epoch.max(1);
+        self.lists.epoch = self.epoch;
+        self.bound = true;
+        self.peer_qpn = peer.peer_qpn;
+        self.log2_mtu = peer.mtu.trailing_zeros() as u8;
+        self.receives_only = peer.receives_only;
+        self.tell(TODO_BIND, sh);
     }
 
     /// Likewise what concerns sending.

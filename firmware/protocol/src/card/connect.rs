@@ -7,7 +7,8 @@ use super::hw::{Hw, Log, TX_LOOPBACK};
 use super::limits::{FAST_LIST, FAST_WINDOW, REQUEST_SHARE, REQUEST_TIME, REQUESTS, REQUESTS_OFFERED};
 use super::peers::Requests;
 use super::qp::{
-    CONNECTED, CONNECTING, ERROR, Qp, TODO_DREQ, TODO_GO, TODO_RECALL, TODO_RECALLED, TODO_REP, TODO_REQ, TODO_RTU,
+    CONNECTED, CONNECTING, CREATED, ERROR, FREE, Qp, TODO_BIND, TODO_DREQ, TODO_GO, TODO_RECALL, TODO_RECALLED,
+    TODO_REP, TODO_REQ, TODO_RTU,
 };
 use super::request::{
     End, REFUSAL_WORDS, REQUEST_FREE, REQUEST_LATE, REQUEST_NEW, REQUEST_OFFERED, REQUEST_OVER, REQUEST_STALE, Request,
@@ -16,8 +17,8 @@ use super::shared::Shared;
 use crate::base::rule::{self, Rule};
 use crate::wire::headers::{BTH_SEND_ONLY, PSN_MASK, Packet, Template, list_qkey};
 use crate::wire::records::{
-    CHALLENGE, CONTROL_WORDS, MESSAGE_HEADER, REC_DREQ, REC_GO, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED,
-    REC_REJ, REC_REP, REC_REQ, REC_RTU, START, VERSION, record,
+    CHALLENGE, CONTROL_WORDS, MESSAGE_HEADER, REC_BIND, REC_DREQ, REC_GO, REC_KEEPALIVE, REC_LIST, REC_RECALL,
+    REC_RECALLED, REC_REJ, REC_REP, REC_REQ, REC_RTU, START, VERSION, record,
 };
 use berth_abi::card::{CONTROL_QPN, CREDITS_PER_QP};
 use berth_abi::counters::{
@@ -92,6 +93,7 @@ impl Records {
             REC_RTU => words == 2,
             REC_REJ => words == REFUSAL_WORDS,
             REC_DREQ => words == 5,
+            REC_BIND => words == 7,
             REC_KEEPALIVE => words == 1,
             REC_RECALL | REC_RECALLED | REC_GO => words == 3,
             _ => false,
@@ -189,6 +191,10 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             return;
         };
         let epoch = m.word(0, 1);
+        if self.qp(qpn).is_some_and(|(qp, _)| qp.bound && qp.is_asking()) {
+            // It has overtaken the peer's BIND. Lists are repeated.
+            return;
+        }
         let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| {
             // The peer knows the epoch. If it has it from our REP, its RTU is on its way.
             let known = qp.state == CONNECTED || (qp.state == CONNECTING && qp.peer_qpn != 0);
@@ -340,8 +346,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         let peer = i as u8 + 1;
         self.peers[i].heard = now;
         self.sh.peer_work.add(i);
-        let loses =
-            |qp: &Qp| qp.peer == peer && (qp.state == CONNECTED || (qp.state == CONNECTING && qp.peer_qpn != 0));
+        let loses = |qp: &Qp| qp.peer == peer && matches!(qp.state, CONNECTED | CONNECTING) && !qp.is_asking();
         match self.peers[i].challenged(now, psn, name) {
             Challenged::Fine => return,
             Challenged::Doubt if self.qps.iter().any(loses) => return,
@@ -386,7 +391,8 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             REC_KEEPALIVE => return,
             REC_REQ => return self.take_request(now, i, m, at, hw),
             REC_REP => return self.take_reply(i, qpn, m, at, hw),
-            REC_DREQ => return self.take_end(i, qpn, m, at, hw),
+            REC_DREQ => return self.take_end(now, i, qpn, m, at, hw),
+            REC_BIND => return self.take_bind(i, qpn, m, at, hw),
             _ => (),
         }
         let epoch = m.word(at, 1);
@@ -509,7 +515,48 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         self.hand_over(qpn, hw);
     }
 
-    fn take_end<H: Hw>(&mut self, i: usize, qpn: u32, m: &Records, at: usize, hw: &mut H) {
+    /// The host of a QP of peer `i` has named QP `qpn` as its peer. Each end says so when its own host has done the same,
+    /// and again when it then hears it of an end that does not know its epoch.
+    fn take_bind<H: Hw>(&mut self, i: usize, qpn: u32, m: &Records, at: usize, hw: &mut H) {
+        let Some((end, ours)) = Self::end_of(m, at, 2, 5) else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        let (epoch, ip) = (m.word(at, 1), self.peers.get(i).map_or(0, |peer| peer.ip));
+        let (state, named) = self.qp(qpn).map_or((FREE, false), |(qp, _)| {
+            let same = qp.bound && !qp.gone && qp.peer as usize == i + 1 && qp.peer_qpn == end.qpn && qp.suits(&end);
+            let known = epoch == 0 || epoch == qp.epoch;
+            (qp.state, same && known && ours && (qp.is_asking() || qp.peer_epoch == end.epoch))
+        });
+        match state {
+            // Its host is still to name its peer, and it then says so.
+            CREATED => (),
+            CONNECTING | CONNECTED if named => {
+                let Some((qp, sh)) = self.qp(qpn) else {
+                    return;
+                };
+                let asks = qp.is_asking();
+                if asks {
+                    qp.meet(&end, 1 << (qp.log2_mtu & 31));
+                    qp.connected(ip, sh, hw);
+                }
+                if epoch == 0 {
+                    qp.tell(TODO_BIND, sh);
+                }
+                if asks {
+                    if let Some(q) = Self::index(qpn) {
+                        self.prepare_template(q);
+                    }
+                    self.hand_over(qpn, hw);
+                }
+            }
+            // It has no partner here.
+            _ => self.tell(i, Request { state: REQUEST_STALE, end: End { psn: 0, ..end }, ..Request::FREE }),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn take_end<H: Hw>(&mut self, now: u64, i: usize, qpn: u32, m: &Records, at: usize, hw: &mut H) {
         let peer = i as u8 + 1;
         let [epoch, from, from_epoch, reason] = [1, 2, 3, 4].map(|k| m.word(at, k));
         for qp in &mut self.qps {
@@ -525,6 +572,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                     // In place of a NAK, which may be lost.
                     REASON_ACCESS => qp.fail(REASON_SEND_FAILED, WC_REMOTE_ACCESS, &mut self.sh, hw),
                     REASON_NO_TARGET => qp.fail(REASON_SEND_FAILED, WC_REMOTE_ERROR, &mut self.sh, hw),
+                    _ if qp.bound => qp.peer_gone(now, &mut self.sh, hw),
                     _ => qp.close(REASON_PEER_CLOSE, &mut self.sh, hw),
                 }
             }
@@ -563,10 +611,10 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         while qp.todo != 0 {
             self.sh.step();
             // Lowest bit first: the order of a connection's life, the end after all but credits.
-            let order = [TODO_REQ, TODO_REP, TODO_RTU, TODO_RECALLED, TODO_RECALL, TODO_GO, TODO_DREQ];
+            let order = [TODO_REQ, TODO_REP, TODO_BIND, TODO_RTU, TODO_RECALLED, TODO_RECALL, TODO_GO, TODO_DREQ];
             let todo = order.into_iter().find(|bit| qp.todo & bit != 0).unwrap_or(qp.todo);
             let own = qp.qpn();
-            let (to, epoch) = (qp.peer_qpn, qp.peer_epoch);
+            let (to, epoch) = (if qp.is_asking() { 0 } else { qp.peer_qpn }, qp.peer_epoch);
             let said = match todo {
                 TODO_REQ => {
                     qp.tell_peer = true;
@@ -595,6 +643,12 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                     ],
                     &qp.private,
                 )),
+                TODO_BIND => {
+                    qp.tell_peer = true;
+                    let mode = mode(1 << (qp.log2_mtu & 31), 0);
+                    let (head, psn) = (record(REC_BIND, 7, qp.peer_qpn), qp.sq.psn);
+                    peer.append(&[head, epoch, own, qp.epoch, psn, mode, capacities])
+                }
                 TODO_RTU => peer.append(&[record(REC_RTU, 2, to), epoch]),
                 TODO_RECALLED => peer.append(&[record(REC_RECALLED, 3, to), epoch, qp.kept]),
                 TODO_RECALL => peer.append(&[record(REC_RECALL, 3, to), epoch, qp.rq.recall.asked().unwrap_or(0)]),

@@ -3,11 +3,12 @@
 
 use super::hw::{Hw, Log};
 use super::qp::{
-    CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, EVENT_CLOSED, EVENT_ERROR, Qp, TODO_DREQ, TODO_GO, TODO_RECALL,
-    TODO_RECALLED, TODO_REP, TODO_REQ, TODO_RTU,
+    CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, EVENT_CLOSED, EVENT_ERROR, Qp, TODO_BIND, TODO_DREQ, TODO_GO,
+    TODO_RECALL, TODO_RECALLED, TODO_REP, TODO_REQ, TODO_RTU,
 };
 use super::shared::Shared;
 use berth_abi::counters::F_LIST_REFUSED;
+use berth_abi::rows::recv;
 use berth_abi::status;
 use berth_abi::status::{REASON_PROTOCOL, WC_FLUSHED};
 
@@ -43,12 +44,41 @@ impl Qp {
             if self.todo & TODO_REQ == 0 && self.tell_peer {
                 self.tell(TODO_DREQ, sh);
             }
-            self.todo &= !(TODO_REQ | TODO_REP);
+            self.todo &= !(TODO_REQ | TODO_REP | TODO_BIND);
         }
         self.state = state;
         self.reason = reason as u8;
         (self.sq.deadline, self.fast.waits_until) = (0, 0);
         sh.close_work.add(self.at());
+    }
+
+    /// The peer has ended a connection that the hosts have made. What has come stays, and receives are not flushed: a host
+    /// hears of a peer that is gone when it sends (IBTA 9.9.2.1.4).
+    #[inline(never)]
+    pub(super) fn peer_gone<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        if self.gone {
+            return;
+        }
+        self.tell_peer = false;
+        if self.state == CONNECTING {
+            return self.fail(status::REASON_PEER_LOST, status::WC_RETRY_EXCEEDED, sh, hw);
+        }
+        self.gone = true;
+        // Nobody takes its lists any more.
+        self.fast_receive(recv::COMMAND, recv::CMD_HOLD, hw);
+        self.fast.looks = 0;
+        self.fast_later(now, sh, hw);
+    }
+
+    /// Looks whether something was posted for a peer that is gone.
+    #[inline(never)]
+    pub(super) fn look_gone<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        let sends = self.sends_held(hw);
+        if sends.queued | sends.busy | sends.holds != 0 {
+            self.fail(status::REASON_PEER_LOST, status::WC_RETRY_EXCEEDED, sh, hw);
+        } else {
+            self.fast_later(now, sh, hw);
+        }
     }
 
     /// The peer breaks the protocol of credit lists.

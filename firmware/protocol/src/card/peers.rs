@@ -3,7 +3,7 @@
 
 use super::Card;
 use super::hw::{Hw, Log};
-use super::qp::{CONNECTED, CONNECTING, ERROR, Qp, TODO_REQ};
+use super::qp::{CONNECTED, CONNECTING, ERROR, Qp, TODO_BIND, TODO_REQ};
 use super::shared::Qps;
 use crate::wire::headers::Template;
 use berth_abi::counters::F_PEERS_LOST;
@@ -135,9 +135,9 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             if qp.peer != peer || (qp.foreign && qp.state == CONNECTED && !berth) {
                 continue;
             }
-            if qp.state == CONNECTING && qp.peer_qpn == 0 && requests != Requests::Over {
+            if qp.is_asking() && requests != Requests::Over {
                 if requests == Requests::Again {
-                    qp.tell(TODO_REQ, &mut self.sh);
+                    qp.tell(if qp.bound { TODO_BIND } else { TODO_REQ }, &mut self.sh);
                 }
                 continue;
             }

@@ -8,6 +8,7 @@ use super::limits::{FAST_SQUEEZE_TIME, SQUEEZES};
 use super::qp::{CONNECTED, Qp};
 use super::shared::Qps;
 use berth_abi::rows::{HALF_RECEIVES, recv, send};
+use berth_abi::status::REASON_PEER_CLOSE;
 
 /// Changes when QP `i`'s receives get ahead.
 fn progress<H: Hw>(qps: &[Qp], i: usize, hw: &mut H) -> u32 {
@@ -114,6 +115,8 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             }
         }
         match self.sh.pressure.recalled.pass(&could).and_then(|i| self.qps.get_mut(i)) {
+            // Nobody would answer.
+            Some(qp) if qp.gone => qp.close(REASON_PEER_CLOSE, &mut self.sh, hw),
             Some(qp) => qp.fast_recall(&mut self.sh, hw),
             None => return false,
         }

@@ -29,6 +29,8 @@ pub const TODO_REP: u16 = 2;
 pub const TODO_RTU: u16 = 4;
 /// `Qp::todo`: end the connection.
 pub const TODO_DREQ: u16 = 8;
+/// `Qp::todo`: say to the peer that the host has named it.
+pub const TODO_BIND: u16 = 16;
 /// `Qp::todo`: recall credits.
 pub const TODO_RECALL: u16 = 32;
 /// `Qp::todo`: answer the peer's recall.
@@ -161,13 +163,17 @@ pub struct Qp {
     pub message: bool,
     /// The peer speaks plain RoCEv2, as the host says, and is told nothing.
     pub foreign: bool,
+    /// The host has named its peer, a Berth.
+    pub bound: bool,
+    /// The peer of such a QP has ended it. Its own host hears that only when it sends, as of any other peer.
+    pub gone: bool,
     /// Time that a foreign peer is to wait while there is no receive for it, as InfiniBand codes it.
     pub rnr_timer: u8,
     /// How often in a row a foreign peer may have no receive.
     pub rnr_retries: u8,
     /// READ requests that the host wants it to have under way.
     pub reads_wanted: u8,
-    /// It has a foreign peer and receives, but the host has not yet said how it sends.
+    /// The host has named its peer and it receives, but the host has not yet said how it sends.
     pub receives_only: bool,
     /// READ requests that it may have under way: when the peer is known, no more than that takes.
     pub reads: u8,
@@ -247,6 +253,8 @@ impl Qp {
         tell_peer: false,
         message: false,
         foreign: false,
+        bound: false,
+        gone: false,
         rnr_timer: 0,
         rnr_retries: 0,
         reads_wanted: 0,
@@ -304,6 +312,11 @@ impl Qp {
     pub fn notify(&mut self, event: u8, sh: &mut Shared) {
         self.events |= event;
         sh.event_work.add(self.at());
+    }
+
+    /// It is to have a peer, of which nothing has been heard.
+    pub fn is_asking(&self) -> bool {
+        self.state == CONNECTING && if self.bound { self.peer_epoch == 0 } else { self.peer_qpn == 0 }
     }
 
     /// The connection is there: credits may flow.

@@ -42,6 +42,9 @@ impl Qp {
             sh.close_work.add(self.at());
             return;
         }
+        if self.gone {
+            return self.look_gone(now, sh, hw);
+        }
         match self.fast.due {
             Due::Nothing => (),
             Due::Again => {
@@ -64,6 +67,9 @@ impl Qp {
     /// tries is doubled here. A time that is shorter than two round trips counts as these, and as the default while RTL
     /// has not measured them: a time-out that was set for another wire ends no connection.
     fn fast_timed_out<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        if self.gone {
+            return self.fail(REASON_PEER_LOST, WC_RETRY_EXCEEDED, sh, hw);
+        }
         if self.fast.waits_until != 0 {
             // It came before the peer said that it is to wait.
             return;
@@ -103,6 +109,10 @@ impl Qp {
     #[inline(never)]
     fn fast_not_ready<H: Hw>(&mut self, now: u64, syndrome: u8, psn: u32, sh: &mut Shared, hw: &mut H) {
         let timer = syndrome & 0x1f;
+        if self.gone {
+            // It came late.
+            return;
+        }
         if !self.foreign && timer != NOT_YET_TIMER {
             // A Berth card says nothing else.
             return self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);

@@ -3,15 +3,15 @@
 //! names its type, its length and the QPN that it is for. See docs/reference/wire.md.
 
 pub use berth_abi::wire::{
-    REC_DREQ, REC_GO, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ, REC_REP, REC_REQ, REC_RTU,
+    REC_BIND, REC_DREQ, REC_GO, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ, REC_REP, REC_REQ, REC_RTU,
 };
 
 /// Words of a control message: it fits the smallest MTU.
 pub const CONTROL_WORDS: usize = 64;
 /// Words before the records of a control message.
 pub const MESSAGE_HEADER: usize = 3;
-/// Version of the control messages, in bits 7:0 of a message's third word: other versions are not understood.
-pub const VERSION: u32 = 2;
+/// Version of the control messages, in bits 7:0 of a message's third word.
+pub use berth_abi::wire::CONTROL_VERSION as VERSION;
 /// Bit of a message's third word: the first message of an incarnation.
 pub const START: u32 = 1 << 8;
 /// Bit of a message's third word: not a message, but an answer to one of an end that we do not know. It has the PSN of
