@@ -10,7 +10,7 @@ use kernel::{
 /// Gets datagrams of RoCE, which are not the stack's.
 pub(crate) trait Datagrams: Send + Sync {
     /// A frame has come, of UDP over IPv4 without options to RoCE's port. Called without sleeping.
-    fn received(&self, frame: SkBuff);
+    fn received(self: Arc<Self>, frame: SkBuff);
 }
 
 /// Who gets them.

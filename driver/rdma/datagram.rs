@@ -12,6 +12,7 @@ use crate::{
     kernel::{
         crc::crc32,
         net::{device::Device, skb::SkBuff},
+        random,
         rdma::{
             handler::QpHandler,
             qp::{Attributes, Capacity, Path, QpKind, QpState},
@@ -22,6 +23,8 @@ use crate::{
     net::{nic::Nic, taker::Datagrams},
     rdma::{
         completions::{Completions, Entry, Frame, Owner, What},
+        mad,
+        neighbours::{Name, Neighbours},
         packet::{self, roce_mtu, Header},
         ring::Ring,
     },
@@ -30,6 +33,7 @@ use kernel::{
     impl_has_work, new_work,
     prelude::*,
     sync::{new_spinlock_irq, Arc, SpinLockIrq},
+    time::{delay::fsleep, Delta},
     workqueue::{Work, WorkItem},
 };
 
@@ -42,6 +46,14 @@ const QPN: u32 = 1 << 23;
 const LOG2_MOST: u32 = 8;
 /// How many there may be.
 const MOST: usize = 1 << LOG2_MOST;
+/// Q_Key of management datagrams (IBTA 9.8.3).
+const MANAGEMENT_QKEY: u32 = 0x8001_0000;
+/// Frames of the driver's own that may wait.
+const NOTES: usize = 32;
+/// How often a peer is asked what it is, how often the driver then looks for its answer, and after how long each time.
+const TRIES: u32 = 3;
+const LOOKS: u32 = 40;
+const LOOK_MS: i64 = 5;
 /// Frames that leave before the others of the work queue have their turn.
 const BATCH: usize = 64;
 /// The bit of a Q_Key that stands for the queue pair's own (IBTA 10.2.5).
@@ -67,6 +79,16 @@ struct Places {
     all: KVec<Place>,
     /// How often a queue pair was made.
     made: u32,
+    /// Places whose queue pairs have frames that are to leave.
+    busy: [u64; MOST / 64],
+}
+
+/// The place of the queue pair with a QPN.
+fn place_of(qpn: u32) -> usize {
+    match qpn {
+        MANAGEMENT_QPN => 0,
+        _ => qpn as usize % MOST,
+    }
 }
 
 impl Places {
@@ -92,11 +114,15 @@ impl Places {
     }
 
     fn at(&mut self, qpn: u32) -> &mut Place {
-        let place = match qpn {
-            MANAGEMENT_QPN => 0,
-            _ => qpn as usize % MOST,
-        };
-        &mut self.all[place]
+        &mut self.all[place_of(qpn)]
+    }
+
+    /// Takes a place that is busy.
+    fn next_busy(&mut self) -> Option<usize> {
+        let word = self.busy.iter().position(|&word| word != 0)?;
+        let bit = self.busy[word].trailing_zeros() as usize;
+        self.busy[word] &= self.busy[word] - 1;
+        Some(64 * word + bit)
     }
 
     fn put(&mut self, qpn: u32, what: Place) -> Place {
@@ -111,6 +137,11 @@ pub(crate) struct Exchange {
     device: Arc<Device<Nic>>,
     #[pin]
     places: SpinLockIrq<Places>,
+    #[pin]
+    neighbours: Neighbours,
+    /// Frames of the driver's own that are to leave.
+    #[pin]
+    notes: SpinLockIrq<Ring<SkBuff>>,
     #[pin]
     work: Work<Exchange>,
 }
@@ -157,11 +188,16 @@ impl Exchange {
         for _ in 0..MOST {
             all.push(Place::Free, GFP_KERNEL)?;
         }
+        let [high, low] = random::words();
+        let neighbours = Neighbours::new(u64::from(high) << 32 | u64::from(low))?;
+        let notes = Ring::new(NOTES)?;
         Arc::pin_init(
             pin_init!(Self {
                 card,
                 device,
-                places <- new_spinlock_irq!(Places { all, made: 0 }, "berth_datagrams"),
+                neighbours <- neighbours,
+                notes <- new_spinlock_irq!(notes, "berth_notes"),
+                places <- new_spinlock_irq!(Places { all, made: 0, busy: [0; MOST / 64] }, "berth_datagrams"),
                 work <- new_work!("berth_datagrams"),
             }),
             GFP_KERNEL,
@@ -185,6 +221,87 @@ impl Exchange {
     /// Has the thread look for frames that are to leave.
     fn sends(self: &Arc<Self>) {
         let _ = self.card.queue.enqueue(self.clone());
+    }
+
+    /// Sends a management datagram of the driver's own, if there is room.
+    fn note(self: &Arc<Self>, header: &Header, mad: &[u8; mad::BYTES]) -> Result {
+        let length = packet::length(false, mad.len());
+        let mut skb = self.device.alloc(length as u32).ok_or(ENOMEM)?;
+        let fill = |to: &mut [u8]| {
+            to.copy_from_slice(mad);
+            Ok::<_, Error>(())
+        };
+        header.build(skb.append(length as u32)?, mad.len(), fill, crc32)?;
+        let refused = self.notes.lock().push(skb).err();
+        self.sends();
+        match refused {
+            Some(_) => Err(ENOBUFS),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the peer at the end of a path is a Berth. Asks it if that is not known, and waits for its answer for a time
+    /// that is bounded: a peer that says nothing is none.
+    pub(super) fn is_berth(self: &Arc<Self>, from_ip: u32, to_ip: u32, path: &Path) -> bool {
+        let name = Name {
+            ipv4: to_ip,
+            mac: path.mac,
+        };
+        for _ in 0..TRIES {
+            if let Some(is_berth) = self.neighbours.is_berth(name) {
+                return is_berth;
+            }
+            let header = Header {
+                to_mac: path.mac,
+                from_mac: self.device.address_now(),
+                to_ip,
+                from_ip,
+                hops: 64,
+                to_qpn: MANAGEMENT_QPN,
+                from_qpn: MANAGEMENT_QPN,
+                qkey: MANAGEMENT_QKEY,
+                ..Header::default()
+            };
+            let _ = self.note(&header, &mad::question(self.neighbours.ask(name)));
+            for _ in 0..LOOKS {
+                fsleep(Delta::from_millis(LOOK_MS));
+                if let Some(is_berth) = self.neighbours.is_berth(name) {
+                    return is_berth;
+                }
+            }
+        }
+        self.neighbours.is_silent(name);
+        false
+    }
+
+    /// Takes a management datagram of Berth's own; false: it is none.
+    fn takes_mad(self: &Arc<Self>, header: &Header, data: &[u8]) -> bool {
+        if header.to_qpn != MANAGEMENT_QPN || header.qkey != MANAGEMENT_QKEY {
+            return false;
+        }
+        let Some((said, transaction)) = mad::read(data) else {
+            return false;
+        };
+        let name = Name {
+            ipv4: header.from_ip,
+            mac: header.from_mac,
+        };
+        if self.neighbours.said(name, said, transaction) {
+            let back = Header {
+                to_mac: header.from_mac,
+                from_mac: self.device.address_now(),
+                to_ip: header.from_ip,
+                from_ip: header.to_ip,
+                hops: 64,
+                to_qpn: header.from_qpn,
+                from_qpn: MANAGEMENT_QPN,
+                qkey: MANAGEMENT_QKEY,
+                ..Header::default()
+            };
+            // It is asked again.
+            let _ = self.note(&back, &mad::answer(transaction));
+        }
+        true
     }
 
     /// Sends what is to be sent by the queue pair of a place; how many frames there were, at most `most`.
@@ -211,23 +328,43 @@ impl WorkItem for Exchange {
     type Pointer = Arc<Exchange>;
 
     fn run(this: Arc<Exchange>) {
-        let mut more = false;
-        for place in 0..MOST {
-            more |= this.send_of(place, BATCH) == BATCH;
+        for _ in 0..NOTES {
+            let Some(skb) = this.notes.lock().pop() else {
+                break;
+            };
+            let _ = this.device.transmit(skb);
         }
-        if more {
+        // Those that have more have their next turn when the others had one.
+        let mut again = [0; MOST / 64];
+        for _ in 0..MOST {
+            let Some(place) = this.places.lock().next_busy() else {
+                break;
+            };
+            if this.send_of(place, BATCH) == BATCH {
+                again[place / 64] |= 1 << (place % 64);
+            }
+        }
+        if again != [0; MOST / 64] {
+            let mut places = this.places.lock();
+            for (busy, again) in places.busy.iter_mut().zip(again) {
+                *busy |= again;
+            }
+            drop(places);
             this.sends();
         }
     }
 }
 
 impl Datagrams for Exchange {
-    fn received(&self, skb: SkBuff) {
+    fn received(self: Arc<Self>, skb: SkBuff) {
         let counters = &self.card.counters;
         let Some((header, data)) = Header::parse(skb.linear()) else {
             counters.add(D_DATAGRAMS_REFUSED, 1);
             return;
         };
+        if self.takes_mad(&header, &skb.linear()[data.clone()]) {
+            return;
+        }
         let qp = self.find(header.to_qpn);
         let frame = Frame { skb, header, data };
         match qp.ok_or(ENOENT).and_then(|qp| qp.arrived(frame)) {
@@ -450,9 +587,24 @@ impl Datagram {
             wr_id: send.wr_id,
             signalled: send.signalled,
         };
-        // It has its place.
-        let refused = self.state.lock().outgoing.push(outgoing).err();
+        let (state, refused) = {
+            let mut state = self.state.lock();
+            match state.state {
+                // It has its place.
+                QpState::ReadyToSend => (QpState::ReadyToSend, state.outgoing.push(outgoing).err()),
+                other => (other, Some(outgoing)),
+            }
+        };
         drop(refused);
+        if state != QpState::ReadyToSend {
+            // Meanwhile it has been put in error, or reset.
+            if state == QpState::Error {
+                self.send_done(send.wr_id, true, Status::Flushed);
+            }
+            return Ok(());
+        }
+        let place = place_of(self.qpn);
+        self.exchange.places.lock().busy[place / 64] |= 1 << (place % 64);
         self.exchange.sends();
         Ok(())
     }

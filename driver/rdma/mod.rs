@@ -2,11 +2,14 @@
 //! The card as an RDMA device, for programs that use verbs (AP-1, AP-2).
 //!
 //! It stands on the network device, whose addresses are its GIDs, and whose frames datagrams are. All memory is on demand: a region is a key, and pins
-//! nothing. Peers speak plain RoCE version 2; that a queue pair's peer may be a Berth makes no difference here.
+//! nothing. With a peer that is a Berth as well, a queue pair has credit lists; with all others it speaks plain RoCE
+//! version 2, and no program notices.
 
 mod completions;
 mod datagram;
+mod mad;
 mod name;
+mod neighbours;
 mod objects;
 mod packet;
 mod ring;

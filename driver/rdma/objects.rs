@@ -8,7 +8,10 @@ use crate::{
         self,
         owned::{Cq, Ended, Name, Notified, Qp},
     },
-    rdma::{completions::Completions, datagram::Datagram},
+    rdma::{
+        completions::Completions,
+        datagram::{Datagram, Exchange},
+    },
 };
 use kernel::{
     current,
@@ -75,6 +78,9 @@ pub(crate) struct CardQp {
     pub(super) context: Arc<process::Context>,
     pub(super) qp: Arc<Qp>,
     pub(super) failure: Arc<Failure>,
+    pub(super) exchange: Arc<Exchange>,
+    /// Its peer is a Berth.
+    pub(super) is_bound: Atomic<u32>,
 }
 
 /// A region.

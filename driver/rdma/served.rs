@@ -47,7 +47,15 @@ use crate::{
         packet::roce_mtu,
     },
 };
-use kernel::{current, mm::virt::flags, prelude::*, sync::Arc};
+use kernel::{
+    current,
+    mm::virt::flags,
+    prelude::*,
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+};
 
 /// Ranges of a send: one place of its element is the peer's address (`Wqe::sge`).
 const SEND_RANGES: u32 = MAX_SGE as u32 - 1;
@@ -85,6 +93,17 @@ fn cycles(code: u8, hz: u32) -> u32 {
     cycles.clamp(1, u32::MAX.into()) as u32
 }
 
+/// The time that a foreign peer is to wait. Code 0 is two thirds of a second (IBTA 9.7.5.2.8), which the connection manager
+/// gives to all; a peer that needs a page would wait as long.
+fn rnr_timer(code: u8) -> u32 {
+    // 1.28 ms.
+    const PAGE: u32 = 14;
+    match code {
+        0 => PAGE,
+        code => code.into(),
+    }
+}
+
 /// Whether all of `bytes` from `va` on is the process's, and may be accessed like that.
 fn check_memory(va: u64, bytes: u64, access: Access) -> Result {
     let current = current!();
@@ -111,20 +130,27 @@ fn meet(qp: &CardQp, to: &Attributes, receives_only: bool) -> Result {
     if source != card.net.lock().ipv4 {
         return Err(EADDRNOTAVAIL);
     }
+    let is_berth = match receives_only {
+        true => qp.exchange.is_berth(source, ipv4, &to.path),
+        false => qp.is_bound.load(Relaxed) != 0,
+    };
+    qp.is_bound.store(is_berth.into(), Relaxed);
+    let mtu = card.net.lock().mtu;
     let peer = QpPeer {
         qpn: qp.qp.qpn,
         ipv4,
         peer_qpn: to.peer_qpn,
         psn: to.psn,
         peer_psn: to.peer_psn,
-        mtu: to.mtu.min(card.net.lock().mtu),
-        rnr_timer: to.rnr_timer.into(),
+        mtu: to.mtu.min(mtu),
+        rnr_timer: rnr_timer(to.rnr_timer),
         rnr_retries: to.rnr_retries.into(),
         timeout: cycles(to.timeout, card.regs.read(HOST_CLOCK_HZ)),
         // 0 would be the default.
         retries: to.retries.max(1),
         reads: to.reads,
         receives_only,
+        berth: is_berth,
         ..QpPeer::default()
     };
     qp.context.meet(&*qp.qp, &peer.with_mac(to.path.mac))
@@ -221,6 +247,8 @@ impl Served {
             context,
             qp,
             failure,
+            exchange: self.exchange.clone(),
+            is_bound: Atomic::new(0),
         };
         Ok((made, arg.qpn))
     }

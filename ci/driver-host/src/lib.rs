@@ -26,6 +26,10 @@ mod events;
 mod net;
 #[rustfmt::skip]
 #[allow(clippy::all)]
+#[path = "../../../driver/rdma/mad.rs"]
+mod mad;
+#[rustfmt::skip]
+#[allow(clippy::all)]
 #[path = "../../../driver/rdma/packet.rs"]
 mod packet;
 #[rustfmt::skip]

@@ -573,7 +573,7 @@ struct Asked(std::cell::RefCell<Vec<Vec<u8>>>);
 unsafe impl Sync for Asked {}
 
 impl Datagrams for Asked {
-    fn received(&self, frame: SkBuff) {
+    fn received(self: Arc<Self>, frame: SkBuff) {
         self.0.borrow_mut().push(frame.bytes());
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Packets of datagrams, compared with the model's.
 
+use crate::mad::{self, Said};
 use crate::packet::{GRH, Header, grh, is_datagram, length, roce_mtu};
 use berth_protocol::service::datagram::{Address, Receive, UdQp};
 use berth_protocol::wire::net::{Ip, Ipv4};
@@ -128,4 +129,31 @@ fn qp_6_packets_that_come_are_read_as_the_model_reads_them() {
 fn qp_6_the_path_mtu_leaves_room_for_the_headers() {
     let all = [68, 607, 608, 1500, 2143, 2144, 4191, 4192, 9000].map(roce_mtu);
     assert_eq!(all, [256, 256, 512, 1024, 1024, 2048, 2048, 4096, 4096]);
+}
+
+#[test]
+fn qp_14_a_berth_answers_and_whoever_has_no_such_class_is_none() {
+    let question = mad::question(77);
+    assert_eq!(mad::read(&question), Some((Said::Asks, 77)));
+    assert_eq!(mad::read(&mad::answer(77)), Some((Said::Answers(true), 77)));
+    // As Linux answers for a class that nobody has.
+    let mut refused = question;
+    (refused[3], refused[5]) = (0x81, 0x0c);
+    assert_eq!(mad::read(&refused), Some((Said::Answers(false), 77)));
+    let changed = |mad: [u8; 256], at: usize| {
+        let mut mad = mad;
+        mad[at] ^= 1;
+        mad::read(&mad)
+    };
+    // Another version, another vendor, another attribute: a Berth that cannot be talked to, or none.
+    for at in [17, 38, 43] {
+        assert_eq!(changed(question, at), None, "{at}");
+        assert_eq!(changed(mad::answer(77), at), Some((Said::Answers(false), 77)), "{at}");
+    }
+    // Another class, or another method: somebody else's.
+    for at in [0, 1, 2, 3] {
+        assert_eq!(changed(question, at), None, "{at}");
+        assert_eq!(changed(mad::answer(77), at), None, "{at}");
+    }
+    assert_eq!(mad::read(&question[..255]), None);
 }
