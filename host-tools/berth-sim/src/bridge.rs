@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An end of the wire that leads out of the simulator: to a TAP interface, or to a UNIX socket with one frame a message.
+//! An end of the wire that leads out of the simulator: to a TAP interface, or to UNIX sockets with one frame a message.
 //!
 //! To the clocks ([`crate::time`]) a bridge is a card that never has work and no timer: it holds up no card, and frames
 //! from outside enter the wire at the present time of the clock. To the wire it is an end like any other: frames of
@@ -7,7 +7,8 @@
 //!
 //! Two threads: one is the wire's ([`Bridge::run`]), one (and one more for each program at the socket) waits for frames
 //! from outside. The wire's never waits for the outside: a frame that a program or the host's network does not take at
-//! once is dropped and counted, as a switch does. The other way round the outside waits for the wire.
+//! once is dropped and counted, as a switch does. The other way round the outside waits for the wire. A socket for
+//! datagrams holds few; before it stands a queue of the bridge's own, with a thread that waits.
 
 use crate::capture::Capture;
 use crate::link::{CardState, Link, Request, Step};
@@ -18,10 +19,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use tracing::{info, warn};
 
@@ -33,6 +35,8 @@ pub const PADDED: usize = 60;
 pub const LONGEST: usize = 9216;
 /// Programs that may be at a socket at the same time.
 pub const PROGRAMS: usize = 16;
+/// Frames that wait for a socket for datagrams.
+pub const QUEUED: usize = 1024;
 
 /// Where an end of the wire leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +45,13 @@ pub enum Place {
     Tap(String),
     /// A UNIX socket of type SEQPACKET, on which the simulator listens.
     Unix(PathBuf),
+    /// A UNIX socket for datagrams, and where another program has one, as QEMU's `-netdev dgram` does.
+    Datagram {
+        /// The simulator's.
+        own: PathBuf,
+        /// The program's. It may come later, go, and come again.
+        peer: PathBuf,
+    },
 }
 
 /// A bridge as the command line says it, for example `b=unix:b.wire` or `b=tap:berth0`.
@@ -56,13 +67,22 @@ impl FromStr for Spec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const USAGE: &str = "END=unix:PATH or END=tap:NAME, for example b=unix:b.wire";
+        const USAGE: &str = "END=unix:PATH, END=tap:NAME or END=dgram:OWN,PEER, for example b=unix:b.wire";
         let (end, place) = text.split_once('=').ok_or(USAGE)?;
         let (kind, at) = place.split_once(':').ok_or(USAGE)?;
-        let place = match kind {
+        let socket = |path: &str| match path.len() {
+            0 => Err(USAGE.to_owned()),
             // One byte of a socket's address is the zero at its end.
-            "unix" if at.len() >= socket_address().sun_path.len() => Err(format!("{at} is too long for a socket"))?,
-            "unix" if !at.is_empty() && !at.contains('\0') => Place::Unix(at.into()),
+            len if len >= socket_address().sun_path.len() => Err(format!("{path} is too long for a socket")),
+            _ if path.contains('\0') => Err(USAGE.to_owned()),
+            _ => Ok(PathBuf::from(path)),
+        };
+        let place = match kind {
+            "unix" => Place::Unix(socket(at)?),
+            "dgram" => {
+                let (own, peer) = at.split_once(',').ok_or(USAGE)?;
+                Place::Datagram { own: socket(own)?, peer: socket(peer)? }
+            }
             "tap" if at.len() >= libc::IFNAMSIZ => {
                 Err(format!("an interface's name has at most {} bytes", libc::IFNAMSIZ - 1))?
             }
@@ -96,6 +116,7 @@ fn count(counter: &AtomicU64, n: u64) {
 enum Outside {
     Tap(File),
     Unix { listener: UnixListener, programs: Mutex<Vec<Arc<UnixStream>>> },
+    Datagram { socket: UnixDatagram, queue: SyncSender<Vec<u8>>, queued: Mutex<Receiver<Vec<u8>>> },
 }
 
 /// An end of a wire that leads out of the simulator.
@@ -125,6 +146,15 @@ impl Bridge {
             Place::Unix(path) => {
                 let listener = listen(path).map_err(|e| format!("{}: {e}", path.display()))?;
                 Outside::Unix { listener, programs: Mutex::default() }
+            }
+            Place::Datagram { own, .. } => {
+                let bind = || {
+                    make_room(own)?;
+                    UnixDatagram::bind(own)
+                };
+                let socket = bind().map_err(|e| format!("{}: {e}", own.display()))?;
+                let (queue, queued) = sync_channel(QUEUED);
+                Outside::Datagram { socket, queue, queued: Mutex::new(queued) }
             }
         };
         Ok(Self {
@@ -173,10 +203,20 @@ impl Bridge {
                 let took = programs.iter().filter(|p| offer(p, frame)).count();
                 took > 0 && took == programs.len()
             }
+            Outside::Datagram { queue, .. } => match queue.try_send(frame.clone()) {
+                Ok(()) => return,
+                Err(_) => false,
+            },
         };
-        if all {
+        self.sent(frame.len(), all);
+    }
+
+    // A frame of so many bytes has been taken, or dropped.
+    fn sent(&self, bytes: usize, taken: bool) {
+        let c = &self.counters;
+        if taken {
             count(&c.sent, 1);
-            count(&c.sent_bytes, frame.len() as u64);
+            count(&c.sent_bytes, bytes as u64);
         } else {
             count(&c.dropped, 1);
         }
@@ -201,18 +241,35 @@ impl Bridge {
     /// The outside's side, for ever, or until the interface is gone.
     pub fn listen(self: &Arc<Self>) {
         let why = match &self.outside {
-            Outside::Tap(tap) => self.take(&mut &*tap, || false),
+            Outside::Tap(tap) => self.take(|buffer| (&*tap).read(buffer), || false),
             Outside::Unix { listener, programs } => self.accept(listener, programs),
+            Outside::Datagram { socket, .. } => {
+                let bridge = self.clone();
+                std::thread::spawn(move || bridge.pass_on());
+                self.take(|buffer| socket.recv(buffer), || false)
+            }
         };
         self.lost.store(true, Ordering::Relaxed);
         warn!(end = self.name, "bridge: {why}; nothing comes from there any more");
     }
 
+    // Sends queued frames as datagrams, each when the peer has room for it. Without a peer they are dropped.
+    fn pass_on(&self) {
+        let (Outside::Datagram { socket, queued, .. }, Place::Datagram { peer, .. }) = (&self.outside, &self.place)
+        else {
+            return;
+        };
+        let queued = queued.lock().unwrap_or_else(PoisonError::into_inner);
+        for frame in &*queued {
+            self.sent(frame.len(), socket.send_to(&frame, peer).is_ok());
+        }
+    }
+
     // Takes messages until an error, or until an empty one if then `ended`.
-    fn take(&self, from: &mut impl Read, ended: impl Fn() -> bool) -> io::Error {
+    fn take(&self, mut read: impl FnMut(&mut [u8]) -> io::Result<usize>, ended: impl Fn() -> bool) -> io::Error {
         let mut buffer = [0; LONGEST + 1];
         loop {
-            match from.read(&mut buffer) {
+            match read(&mut buffer) {
                 Ok(0) if ended() => return io::ErrorKind::UnexpectedEof.into(),
                 Ok(n) => self.got(&buffer[..n]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
@@ -241,7 +298,7 @@ impl Bridge {
             info!(end = self.name, "bridge: a program has come");
             let bridge = self.clone();
             std::thread::spawn(move || {
-                let why = bridge.take(&mut &*program, || hung_up(&program));
+                let why = bridge.take(|buffer| (&*program).read(buffer), || hung_up(&program));
                 info!(end = bridge.name, "bridge: a program has gone: {why}");
                 if let Outside::Unix { programs, .. } = &bridge.outside {
                     let mut all = programs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,9 +315,10 @@ impl Bridge {
         let (kind, at) = match &self.place {
             Place::Tap(name) => ("tap", name.clone()),
             Place::Unix(path) => ("unix", path.display().to_string()),
+            Place::Datagram { own, peer } => ("dgram", format!("{},{}", own.display(), peer.display())),
         };
         let here = match &self.outside {
-            Outside::Tap(_) => Value::Null,
+            Outside::Tap(_) | Outside::Datagram { .. } => Value::Null,
             Outside::Unix { programs, .. } => json!(programs.lock().unwrap_or_else(PoisonError::into_inner).len()),
         };
         json!({
@@ -273,7 +331,7 @@ impl Bridge {
 
     /// Removes what it has left in the file system.
     pub fn clean(&self) {
-        if let Place::Unix(path) = &self.place {
+        if let Place::Unix(path) | Place::Datagram { own: path, .. } = &self.place {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -304,12 +362,18 @@ fn checked(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-// Listens at `path`; a socket that a killed simulator has left there goes.
-fn listen(path: &Path) -> io::Result<UnixListener> {
+// Removes a socket that a killed simulator has left at `path`.
+fn make_room(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     if std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
         std::fs::remove_file(path)?;
     }
+    Ok(())
+}
+
+// Listens at `path`.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    make_room(path)?;
     let mut address = socket_address();
     for (to, from) in address.sun_path.iter_mut().zip(path.as_os_str().as_bytes()) {
         *to = *from as _;
@@ -356,10 +420,25 @@ mod tests {
         let spec = |text: &str| text.parse::<Spec>();
         assert_eq!(spec("b=unix:/run/b"), Ok(Spec { end: "b".into(), place: Place::Unix("/run/b".into()) }));
         assert_eq!(spec("b=tap:berth0"), Ok(Spec { end: "b".into(), place: Place::Tap("berth0".into()) }));
-        for wrong in ["", "b", "b=", "b=unix", "b=unix:", "b=tap:", "b=tap:a/b", "b=udp:1"] {
+        let place = Place::Datagram { own: "/run/b".into(), peer: "c".into() };
+        assert_eq!(spec("b=dgram:/run/b,c"), Ok(Spec { end: "b".into(), place }));
+        for wrong in [
+            "",
+            "b",
+            "b=",
+            "b=unix",
+            "b=unix:",
+            "b=tap:",
+            "b=tap:a/b",
+            "b=udp:1",
+            "b=dgram:a",
+            "b=dgram:a,",
+            "b=dgram:,a",
+        ] {
             assert!(spec(wrong).unwrap_err().contains("END=unix:PATH"), "{wrong}");
         }
         assert!(spec("b=tap:an_interface_name").unwrap_err().contains("15 bytes"));
         assert!(spec(&format!("b=unix:{}", "x".repeat(108))).unwrap_err().contains("too long"));
+        assert!(spec(&format!("b=dgram:a,{}", "x".repeat(108))).unwrap_err().contains("too long"));
     }
 }

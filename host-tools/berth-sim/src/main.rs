@@ -65,7 +65,8 @@ struct Run {
     #[arg(long = "card", value_name = "SOCKET", required = true)]
     cards: Vec<PathBuf>,
     /// Lead an end of a wire out of the simulator: to a UNIX socket (SEQPACKET, one Ethernet frame a message) on which it
-    /// listens, END=unix:PATH, or to a TAP interface, END=tap:NAME. The other end is a card. May be repeated.
+    /// listens, END=unix:PATH; to a TAP interface, END=tap:NAME; or to a program's UNIX socket for datagrams, as of QEMU's
+    /// -netdev dgram, END=dgram:OWN,PEER. The other end is a card. May be repeated.
     #[arg(long = "bridge", value_name = "END=PLACE")]
     bridges: Vec<Spec>,
     /// Control socket.

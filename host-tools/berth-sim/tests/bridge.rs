@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -106,9 +106,9 @@ fn arp_request() -> Vec<u8> {
 }
 
 /// The next frame, which must be the answer to [`arp_request`].
-fn arp_answer(program: &mut UnixStream) {
+fn arp_answer(read: impl FnOnce(&mut [u8]) -> std::io::Result<usize>) {
     let mut frame = [0; 2048];
-    let n = program.read(&mut frame).unwrap();
+    let n = read(&mut frame).unwrap();
     let frame = &frame[..n];
     assert_eq!(frame[..14], [&OUR_MAC[..], &CARD_MAC, &[8, 6]].concat());
     assert_eq!(frame[20..42], [&[0, 2][..], &CARD_MAC, &CARD_IP, &OUR_MAC, &OUR_IP].concat());
@@ -116,6 +116,11 @@ fn arp_answer(program: &mut UnixStream) {
 
 fn bridge(sim: &Simulator) -> Value {
     sim.ask("stats")["bridges"][0].clone()
+}
+
+/// Frames that the card has sent.
+fn card_frames(sim: &Simulator) -> u64 {
+    sim.ask("stats")["cards"][0]["counters"]["C_TX_FRAMES"].as_u64().unwrap()
 }
 
 /// Asks until `which` of the bridge is `n`: programs come and go on threads of their own.
@@ -133,17 +138,43 @@ fn a_program_at_the_socket_gets_the_cards_answers() {
     wait(&sim, "dropped", 1);
     let mut program = attach(&sim.path("wire"));
     program.write_all(&arp_request()).unwrap();
-    arp_answer(&mut program);
+    arp_answer(|frame| program.read(frame));
     // Another one, that hears the same as the first.
     let mut other = attach(&sim.path("wire"));
     wait(&sim, "programs", 2);
     other.write_all(&arp_request()).unwrap();
-    arp_answer(&mut program);
-    arp_answer(&mut other);
+    arp_answer(|frame| program.read(frame));
+    arp_answer(|frame| other.read(frame));
     let stats = sim.quit();
     let b = &stats["bridges"][0];
     assert_eq!((&b["received"], &b["sent"], &b["dropped"]), (&2.into(), &2.into(), &1.into()), "{b}");
     assert_eq!(stats["cards"][0]["rx_frames"], 2);
+}
+
+#[test]
+fn a_program_with_a_socket_for_datagrams_may_come_go_and_come_again() {
+    let sim = bridged("dgram:DIR/wire,DIR/program");
+    let _host = boot(&sim);
+    // The question whether somebody has the card's address, when nobody was there.
+    wait(&sim, "dropped", 1);
+    for round in 1..=2 {
+        let program = UnixDatagram::bind(sim.path("program")).unwrap();
+        // More than such a socket holds by itself; none is lost while the program does not look.
+        for _ in 0..40 {
+            let before = card_frames(&sim);
+            program.send_to(&arp_request(), sim.path("wire")).unwrap();
+            while card_frames(&sim) == before {
+                std::thread::yield_now();
+            }
+        }
+        for _ in 0..40 {
+            arp_answer(|frame| program.recv(frame));
+        }
+        wait(&sim, "sent", 40 * round);
+        std::fs::remove_file(sim.path("program")).unwrap();
+    }
+    let b = bridge(&sim);
+    assert_eq!((&b["received"], &b["dropped"]), (&80.into(), &1.into()), "{b}");
 }
 
 #[test]
@@ -158,7 +189,7 @@ fn frames_that_are_too_short_or_too_long_are_counted_and_go_nowhere() {
         assert_eq!(n, length as isize);
     }
     program.write_all(&arp_request()).unwrap();
-    arp_answer(&mut program);
+    arp_answer(|frame| program.read(frame));
     let b = bridge(&sim);
     assert_eq!((&b["short"], &b["long"], &b["received"]), (&3.into(), &2.into(), &1.into()), "{b}");
     assert_eq!(sim.quit()["cards"][0]["counters"]["C_RX_FRAMES"], 1);
@@ -179,7 +210,7 @@ fn a_program_that_goes_leaves_a_card_that_goes_on() {
     assert_eq!(host.read(HOST_STATUS), FW_RUNNING);
     let mut program = attach(&sim.path("wire"));
     program.write_all(&arp_request()).unwrap();
-    arp_answer(&mut program);
+    arp_answer(|frame| program.read(frame));
     assert_eq!(bridge(&sim)["programs_so_far"], 2);
 }
 
@@ -205,6 +236,7 @@ fn a_bridge_that_cannot_be_says_why() {
         ("b=udp:9", "END=unix:PATH"),
         ("c=unix:/tmp/c", "there is no end c"),
         ("b=unix:/nowhere/b", "/nowhere/b: No such file"),
+        ("b=dgram:/nowhere/b,/nowhere/c", "/nowhere/b: No such file"),
         ("b=tap:lo", "interface lo: "),
     ] {
         let output = berth_sim(&["--card", &card, "--bridge", bridge]);
