@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Two virtual machines with a simulated card each, and a wire between the cards.
+//! Two virtual machines with a simulated card each, and a wire between the cards. The second may have another make of
+//! network card at its end of the wire.
 //!
 //! Every run has a folder of its own for sockets and for the share that both guests mount at `/mnt/share`. A guest
 //! runs `ROLE.sh` of the share and powers off. The kernels' consoles are watched: what KASAN, lockdep, the DMA-API
@@ -72,6 +73,8 @@ pub struct Options {
     pub cpus: u32,
     /// Whether they have a card.
     pub cards: bool,
+    /// The kernel of guest b, if in place of a card that has virtio's network device at the wire, and no driver of Berth.
+    pub foreign: Option<Kernel>,
     /// Whether a processor that writes to the card waits until the simulator has the write, as a bus would make it.
     /// Otherwise QEMU queues such writes without bound; with it many writes, as of firmware's words, take several times
     /// as long.
@@ -105,6 +108,7 @@ impl Options {
             memory: if flavour == Flavour::Test { 1024 } else { 512 },
             cpus: 1,
             cards: true,
+            foreign: None,
             held_writes: false,
             simulator: Vec::new(),
             module_args: String::new(),
@@ -116,6 +120,16 @@ impl Options {
             echo: false,
             limit: Duration::from_secs(20 * 60),
         }
+    }
+
+    /// Whether a guest has a network card of another make.
+    fn is_foreign(&self, role: Role) -> bool {
+        self.foreign.is_some() && role == Role::B
+    }
+
+    /// What a guest boots.
+    fn kernel<'a>(&'a self, parts: &'a Parts, role: Role) -> &'a Kernel {
+        self.foreign.as_ref().filter(|_| role == Role::B).unwrap_or(&parts.kernel)
     }
 }
 
@@ -287,8 +301,6 @@ fn run_inner(builder: &Builder, parts: &Parts, options: &Options, run: &Run, pro
     let (sender, events) = mpsc::channel();
     let mut children = Children(Vec::new());
     let start = Instant::now();
-    let initramfs = run.folder.join("initramfs.cpio");
-    write_initramfs(sysroot, parts, &initramfs)?;
     let accelerator = if kvm_works(&builder.context, sysroot, &parts.kernel)? { "kvm" } else { "tcg" };
 
     let _control = if options.cards {
@@ -314,7 +326,10 @@ fn run_inner(builder: &Builder, parts: &Parts, options: &Options, run: &Run, pro
         for stream in [Stream::Console, Stream::Output] {
             listen(run, role, stream, &sender)?;
         }
-        let mut command = qemu(sysroot, parts, options, run, role, &initramfs, accelerator);
+        let own = Parts { kernel: options.kernel(parts, role).clone(), ..parts.clone() };
+        let initramfs = run.folder.join(format!("initramfs-{role}.cpio"));
+        write_initramfs(sysroot, &own, &initramfs)?;
+        let mut command = qemu(sysroot, &own.kernel, options, run, role, &initramfs, accelerator);
         let log = File::create(run.folder.join(format!("qemu-{role}.log")))?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         children.spawn(&format!("QEMU {role}"), &mut command)?;
@@ -437,8 +452,13 @@ fn start_simulator(
 ) -> Result<()> {
     let mut command = sysroot.command(&run.folder, &[&run.folder], simulator);
     command.arg("run");
-    for role in &options.roles {
-        command.arg("--card").arg(run.socket(&format!("card-{role}")));
+    for &role in &options.roles {
+        if options.is_foreign(role) {
+            let (own, peer) = (run.socket("wire"), run.socket(&format!("wire-{role}")));
+            command.arg("--bridge").arg(format!("{role}=dgram:{},{}", own.display(), peer.display()));
+        } else {
+            command.arg("--card").arg(run.socket(&format!("card-{role}")));
+        }
     }
     command.arg("--control").arg(run.socket("control")).args(&options.simulator);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(run.simulator_log())?);
@@ -486,7 +506,7 @@ fn write_initramfs(sysroot: &Sysroot, parts: &Parts, to: &Path) -> Result<()> {
 
 fn qemu(
     sysroot: &Sysroot,
-    parts: &Parts,
+    kernel: &Kernel,
     options: &Options,
     run: &Run,
     role: Role,
@@ -508,7 +528,7 @@ fn qemu(
         c.args(["-cpu", "host"]);
     }
     c.args(["-object", &format!("memory-backend-memfd,id=m,size={memory}M,share=on"), "-numa", "node,memdev=m"]);
-    c.arg("-kernel").arg(&parts.kernel.image).arg("-initrd").arg(initramfs);
+    c.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
     let mut append = format!("console=ttyS0 loglevel=7 panic=-1 oops=panic no_timer_check role={role}");
     if !options.append.is_empty() {
         append += &format!(" {}", options.append);
@@ -524,7 +544,7 @@ fn qemu(
     if options.host.is_some() {
         append += " host=1";
     }
-    if options.no_load {
+    if options.no_load || options.is_foreign(role) {
         append += " no_load=1";
     }
     if !options.module_args.is_empty() {
@@ -551,7 +571,15 @@ fn qemu(
         c.args(["-fsdev", &format!("local,id=host,security_model=none,readonly=on,path={}", host.display())]);
         c.args(["-device", "virtio-9p-pci,fsdev=host,mount_tag=host"]);
     }
-    if options.cards {
+    if options.is_foreign(role) {
+        let (own, peer) = (run.socket(&format!("wire-{role}")), run.socket("wire"));
+        let (own, peer) = (own.display(), peer.display());
+        c.args([
+            "-netdev",
+            &format!("dgram,id=wire,local.type=unix,local.path={own},remote.type=unix,remote.path={peer}"),
+        ]);
+        c.args(["-device", "virtio-net-pci,netdev=wire,romfile="]);
+    } else if options.cards {
         let device = serde_json::json!({
             "driver": "vfio-user-pci",
             "socket": { "path": run.socket(&format!("card-{role}")), "type": "unix" },
