@@ -171,6 +171,7 @@ package berth_regs_pkg;
     localparam logic [31:0] WC_REMOTE_ACCESS         = 32'h0000000a; // The peer's key does not allow the access: unknown, of another protection domain, unbound, used up, wrong range or right
     localparam logic [31:0] WC_BIND                  = 32'h0000000b; // A BIND names a key that the QP's protection domain does not have, or a range or right that cannot be
     localparam logic [31:0] WC_RNR_RETRY             = 32'h0000000c; // The peer had no receive, however often it was tried: RNR retries are used up
+    localparam logic [31:0] WC_REMOTE_REQUEST        = 32'h0000000d; // The peer takes no such request: longer than its receive, or of a kind that its QP does not serve
 
     // Command status
     localparam logic [31:0] CMD_OK                   = 32'h00000000; // Done

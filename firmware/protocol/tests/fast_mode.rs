@@ -476,6 +476,7 @@ fn what_ends_a_connection_in_rtl_puts_the_qp_in_error() {
     for (code, arg, reason, head) in [
         (EVENT_NAK, 0x63 << 24 | 5, REASON_SEND_FAILED, WC_REMOTE_ERROR),
         (EVENT_NAK, 0x62 << 24 | 5, REASON_SEND_FAILED, WC_REMOTE_ACCESS),
+        (EVENT_NAK, 0x61 << 24 | 5, REASON_SEND_FAILED, WC_REMOTE_REQUEST),
         (EVENT_RNR, 0x21 << 24, REASON_PROTOCOL, WC_FLUSHED),
         (EVENT_LIST, LIST_EARLY, REASON_PROTOCOL, WC_FLUSHED),
         (EVENT_LIST, LIST_OVERFLOW, REASON_PROTOCOL, WC_FLUSHED),

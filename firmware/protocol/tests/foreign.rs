@@ -161,7 +161,7 @@ fn qp_7_a_foreign_peer_is_told_nothing_in_a_connections_whole_life() {
         } else {
             event(&mut w, &a, EVENT_NAK, 0x61 << 24);
             assert_eq!(w.failed(0, 16), REASON_SEND_FAILED);
-            WC_REMOTE_ERROR
+            WC_REMOTE_REQUEST
         };
         assert_eq!(*commands(&w, &a, TX).last().unwrap(), end_of(TX, end));
         w.destroy(&a);

@@ -410,6 +410,7 @@ fn each_status_has_the_name_that_verbs_have_for_it() {
         (WC_REMOTE_ACCESS, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR),
         (WC_BIND, IBV_WC_MW_BIND_ERR, IBV_WC_MW_BIND_ERR),
         (WC_RNR_RETRY, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR),
+        (WC_REMOTE_REQUEST, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_INV_REQ_ERR),
         (200, IBV_WC_GENERAL_ERR, IBV_WC_GENERAL_ERR),
     ]) {
         assert_eq!(qp.send(&mut [request(7, IBV_WR_SEND, 0, &[])]), (0, None));

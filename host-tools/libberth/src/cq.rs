@@ -46,6 +46,8 @@ pub enum Status {
     Bind,
     /// The peer, which is no Berth, had no receive however often it was tried ([`ForeignPeer`](crate::ForeignPeer)).
     NotReady,
+    /// The peer takes no such request: longer than its receive, or of a kind that its queue pair does not serve.
+    RemoteRequest,
     /// A value that this library does not know.
     Other(u8),
 }
@@ -66,6 +68,7 @@ impl From<u8> for Status {
             status::WC_REMOTE_ACCESS => Self::RemoteAccess,
             status::WC_BIND => Self::Bind,
             status::WC_RNR_RETRY => Self::NotReady,
+            status::WC_REMOTE_REQUEST => Self::RemoteRequest,
             other => Self::Other(other),
         }
     }
@@ -91,6 +94,7 @@ impl std::fmt::Display for Status {
             Self::RemoteAccess => "the peer's key does not allow this (unknown, used up, wrong range or right)",
             Self::Bind => "the key is none of the protection domain's, or its range or right cannot be",
             Self::NotReady => "the peer has no receive, however often it is tried",
+            Self::RemoteRequest => "the peer takes no such request (longer than its receive, or of another kind)",
             Self::Other(n) => return write!(f, "unknown status {n}"),
         })
     }

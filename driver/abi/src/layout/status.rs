@@ -60,6 +60,8 @@ table! {
     WC_BIND = 11;
     /// The peer had no receive, however often it was tried: RNR retries are used up.
     WC_RNR_RETRY = 12;
+    /// The peer takes no such request: longer than its receive, or of a kind that its QP does not serve.
+    WC_REMOTE_REQUEST = 13;
     }
 }
 

@@ -20,7 +20,8 @@ use berth_abi::rows::{ROW_CLOCK as UNIT, event::*, recv, send};
 use berth_abi::status::{
     PAGE_NO_MEMORY, PAGE_OVER_BUDGET, REASON_ACCESS, REASON_BAD_INDEX, REASON_NO_TARGET, REASON_PEER_LOST,
     REASON_PROTOCOL, REASON_QUEUE_READ, REASON_SEND_FAILED, REASON_WITHDRAWN, WC_BIND, WC_FLUSHED, WC_LOCAL_PROTECTION,
-    WC_NO_MEMORY, WC_OVER_BUDGET, WC_REMOTE_ACCESS, WC_REMOTE_ERROR, WC_RETRY_EXCEEDED, WC_RNR_RETRY,
+    WC_NO_MEMORY, WC_OVER_BUDGET, WC_REMOTE_ACCESS, WC_REMOTE_ERROR, WC_REMOTE_REQUEST, WC_RETRY_EXCEEDED,
+    WC_RNR_RETRY,
 };
 use berth_abi::wide;
 
@@ -201,8 +202,11 @@ impl Qp {
         match code {
             EVENT_TIMEOUT => self.fast_timed_out(now, sh, hw),
             EVENT_NAK => {
-                let access = Syndrome::from_byte((arg >> 24) as u8) == Some(Syndrome::Nak(NakCode::RemoteAccess));
-                let status = if access { WC_REMOTE_ACCESS } else { WC_REMOTE_ERROR };
+                let status = match Syndrome::from_byte((arg >> 24) as u8) {
+                    Some(Syndrome::Nak(NakCode::RemoteAccess)) => WC_REMOTE_ACCESS,
+                    Some(Syndrome::Nak(NakCode::InvalidRequest)) => WC_REMOTE_REQUEST,
+                    _ => WC_REMOTE_ERROR,
+                };
                 self.fail(REASON_SEND_FAILED, status, sh, hw);
             }
             EVENT_RNR => self.fast_not_ready(now, (arg >> 24) as u8, arg & PSN_MASK, sh, hw),
