@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# What the guests of part `verbs` do: programs of others use the card. In the environment: `role` (a or b),
-# `filter`, which the names of the tests that run contain, and `long` (true or false).
+# What the guests of parts `verbs` and `verbs-rxe` do: programs of others use the card. In the environment: `role` (a or b),
+# `filter`, which the names of the tests that run contain, `long` (true or false), and `rxe`: whether guest b has Linux' soft
+# RoCE on another network device in place of a card.
 #
 # Nothing passes or fails by the time that it takes. The limit of a program is there for one that hangs.
 
 share=/mnt/share
-device=${device:-berth0}
-netdev=${netdev:-eth0}
+device=berth0
+netdev=eth0
+if [ "$rxe$role" = trueb ]; then device=rxe0; fi
 card=/sys/kernel/debug/berth/$device
+# Which guest waits for the other's program.
+server=a
 limit=90
 case $role in
 a) number=1 other=b ;;
@@ -19,6 +23,8 @@ export PYTHONDONTWRITEBYTECODE=1
 # Of the test that runs.
 name=
 number_of_test=0
+# Bytes of messages: one, all of a packet, one more than some packets, many packets.
+sizes='1 63 1024 4097 100000'
 
 # Waits until the other guest is here as well, or has failed in this test.
 meet() {
@@ -120,9 +126,9 @@ listening_or_ended() {
     ${by:-listens} "$port" || ! grep -qs '^State:.[^Z]' "/proc/$1/status"
 }
 
-# What the guests do together: $1 in guest a, which then listens on $port, and $2 in guest b once it does.
+# What the guests do together: $1 in the server, which then listens on $port, and $2 in the other guest once it does.
 pair() {
-    if [ "$role" = a ]; then
+    if [ "$role" = "$server" ]; then
         timeout -k 5 $limit sh -c "exec $1" &
         program=$!
         until listening_or_ended $program; do sleep 0.1; done
@@ -184,11 +190,21 @@ gid_index() {
 
 has_gid() { gid_index > /dev/null; }
 
+# An ordinary network device becomes a device of both kinds as well.
+soft_roce() {
+    modprobe virtio_net
+    modprobe rdma_rxe
+    await [ -e "/sys/class/net/$netdev" ]
+    rdma link add "$device" type rxe netdev "$netdev"
+}
+
 # The card is a device of both kinds, and has its GID from the address of the network device.
 address() {
     ip link set lo up
-    # Room for the largest path MTU of RoCE.
-    ip link set "$netdev" mtu 4200 up
+    if [ $device = rxe0 ]; then soft_roce; fi
+    # Room for the largest path MTU of RoCE. The other make has what is usual.
+    if [ "$rxe" = true ]; then mtu=1500; else mtu=4200; fi
+    ip link set "$netdev" mtu $mtu up
     ip addr add "$own/24" dev "$netdev"
     await has_gid
     await grep -q ACTIVE "/sys/class/infiniband/$device/ports/1/state"
@@ -208,13 +224,13 @@ pingpong() {
     both "ibv_rc_pingpong -d $device -g $gid -p $port -c $*"
 }
 
-# With every kind of packet: one byte, all of a packet, one byte more than some packets, many packets.
+# With every kind of packet.
 pingpong_sizes() {
-    for size in 1 63 1024 4097 100000; do
+    for size in $sizes; do
         pingpong "-e -n 3 -r 4 -s $size"
-        meet "$name.$size"
+        meet "$name.$server.$size"
         rm -f "$share/$name.listens"
-        meet "$name.$size.again"
+        meet "$name.$server.$size.again"
     done
 }
 
@@ -277,9 +293,10 @@ beside() {
     [ "$role" = a ] || cmp "$share/sent" /tmp/got
 }
 
-# The driver goes, and with it both devices.
+# The card's driver goes, and with it both devices.
 leaves() {
     ip link set "$netdev" down
+    [ $device = berth0 ] || return 0
     rmmod berth
     [ ! -e "/sys/class/infiniband/$device" ]
     [ ! -e "/sys/class/net/$netdev" ]
@@ -293,6 +310,10 @@ filter=
 check ap_1_the_card_has_a_gid address
 filter=$some
 gid=$(gid_index)
+if [ "$rxe" = true ]; then
+    . "$share/rxe.sh"
+    exit 0
+fi
 check ap_1_the_card_is_listed list
 check ap_1_registering_pins_nothing python3 "$share/memory.py" "$device"
 check ap_1_ibv_rc_pingpong with_credits pingpong '-n 20'

@@ -83,11 +83,12 @@ const NOT_LINKED: [(&str, &str); 10] = [
 /// Parts that run one after the other beside the rest: guests wait for each other and for their cards more than they
 /// compute, and would leave half of a small machine idle. Two pairs of guests at once are too many for it: with their
 /// simulators they are more threads than processors, and each waits for one that does not run.
-const BESIDE: [&str; 16] = [
+const BESIDE: [&str; 17] = [
     "bridge",
     "driver",
     "system",
     "verbs",
+    "verbs-rxe",
     "environments",
     "endurance",
     "install",
@@ -191,8 +192,9 @@ struct Part {
 }
 
 /// What parts need to be fetched or built before they begin, besides the tools.
-const NEEDS: [(&[&str], &[Need]); 5] = [
+const NEEDS: [(&[&str], &[Need]); 6] = [
     (&["driver"], &[Need::Kernel(Flavour::Stock), Need::Kernel(Flavour::Test)]),
+    (&["verbs-rxe"], &[Need::Kernel(Flavour::Stock), Need::Kernel(Flavour::Test), Need::GuestParts]),
     (&["driver-tree"], &[Need::Kernel(Flavour::Test)]),
     (
         &["system", "verbs", "environments", "endurance", "system-iommu", "system-large", "driver-mutants"],
@@ -294,6 +296,12 @@ const PARTS: &[Part] = &[
         about: "Debian's unmodified programs for verbs in two guests; pyverbs' tests with --long",
         long: false,
         run: Tester::verbs,
+    },
+    Part {
+        name: "verbs-rxe",
+        about: "the same programs between a card and Linux' soft RoCE, in two guests",
+        long: false,
+        run: Tester::verbs_rxe,
     },
     Part {
         name: "environments",
@@ -958,14 +966,27 @@ impl Tester {
         self.guest_tests(Flavour::Test, "system tests in two guests", "15 min", "", |_| ())
     }
 
-    /// Programs of others that use verbs; each is a test.
     fn verbs(&self) -> Result<Counts> {
+        self.programs("programs that use verbs, in two guests", false)
+    }
+
+    fn verbs_rxe(&self) -> Result<Counts> {
+        self.programs("programs that use verbs, between a card and soft RoCE", true)
+    }
+
+    /// Programs of others that use verbs; each is a test.
+    fn programs(&self, title: &str, rxe: bool) -> Result<Counts> {
         let installed = verbs::Installed::new(&self.builder)?;
         let mut options = guest::Options::new(Flavour::Test);
         installed.set(&mut options);
         let mut run = guest::Run::new()?;
-        verbs::prepare(&run, self.arguments.filter.as_deref().unwrap_or_default(), self.arguments.long)?;
-        let mut progress = Progress::start("programs that use verbs, in two guests", Some("3 min"));
+        if rxe {
+            verbs::Installed::set_rxe(&self.builder, &mut options)?;
+            // Which of the two is wrong shows on the wire.
+            options.simulator = vec!["--capture".to_owned(), run.folder.join("wire.pcapng").display().to_string()];
+        }
+        verbs::prepare(&run, self.arguments.filter.as_deref().unwrap_or_default(), self.arguments.long, rxe)?;
+        let mut progress = Progress::start(title, Some("3 min"));
         let end = guest::run(&self.builder, &installed.parts, &options, &run, &mut progress);
         progress.finish(end.as_ref().is_ok_and(|e| e.faults().is_empty()));
         let mut counts = Counts { tests: told(&run), ..Counts::default() };

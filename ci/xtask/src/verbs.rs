@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs that others wrote for verbs, on two Debian hosts with a card each: libibverbs and all that use it are Debian's.
-//! Of Berth are the driver, the firmware, and the library that libibverbs loads for the card.
+//! Programs that others wrote for verbs, on two Debian hosts: libibverbs and all that use it are Debian's. Of Berth are the
+//! driver, the firmware, and the library that libibverbs loads for the card. One host may have Linux' soft RoCE (rxe) in place
+//! of a card.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,9 +15,10 @@ use crate::packaging::{copy_of, fresh};
 use crate::steps::{Builder, Parts};
 
 /// What both guests do, and what it starts beside the programs of others, by name.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 4] = [
     ("guest.sh", include_str!("../../verbs/guest.sh")),
     ("memory.py", include_str!("../../verbs/memory.py")),
+    ("rxe.sh", include_str!("../../verbs/rxe.sh")),
     ("suite.py", include_str!("../../verbs/suite.py")),
 ];
 
@@ -67,6 +69,15 @@ impl Installed {
         options.host = Some(self.root.clone());
         options.cpus = 2;
     }
+
+    /// Lets guest b be a host with rxe: Debian's kernel as users have it.
+    ///
+    /// # Errors
+    /// See [`Kernel::ensure`].
+    pub fn set_rxe(builder: &Builder, options: &mut Options) -> Result<()> {
+        options.foreign = Some(Kernel::ensure(&builder.context, &builder.sysroot, Flavour::Stock)?);
+        Ok(())
+    }
 }
 
 impl Drop for Installed {
@@ -76,15 +87,16 @@ impl Drop for Installed {
 }
 
 /// Puts what the guests do into the folder of a run: the tests whose names contain `filter`,
-/// and the tests of pyverbs if they are to be `long`.
+/// and the tests of pyverbs if they are to be `long`; or those of a card and `rxe`.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn prepare(run: &Run, filter: &str, long: bool) -> Result<()> {
+pub fn prepare(run: &Run, filter: &str, long: bool, rxe: bool) -> Result<()> {
     for (name, text) in FILES {
         fs::write(run.share.join(name), text)?;
     }
     // By Debian's shell. What runs a guest's script is busybox, which has its own `ip`, `ping` and others.
-    let script = format!("filter='{}' long={long} exec /bin/sh /mnt/share/guest.sh\n", filter.replace('\'', ""));
+    let filter = filter.replace('\'', "");
+    let script = format!("filter='{filter}' long={long} rxe={rxe} exec /bin/sh /mnt/share/guest.sh\n");
     Role::ALL.into_iter().try_for_each(|role| run.script(role, &script))
 }

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# shellcheck shell=sh
+# What the guests of part `verbs-rxe` do, after the functions of `guest.sh`: plain RoCE v2 between a card and Linux' soft
+# RoCE, in each test with either of them as the server.
+
+# No program's end is fast; those that have an option for it get a time-out of 4.3 s (4.096 µs · 2^20).
+patient='-u 20'
+sizes='1 4097 30000'
+
+# What $@ does, with either guest as the server.
+either() {
+    for server in a b; do
+        "$@"
+        meet "$name.$server"
+        rm -f "$share/$name.listens"
+        meet "$name.$server.again"
+    done
+}
+
+# Neighbours are found by ARP, in both directions.
+ping_other() {
+    for _ in 1 2 3; do ping -q -c 1 -W 60 "$peer" | has ' 0% packet loss'; done
+}
+
+check ap_4_rxe_ping ping_other
+check ap_1_rxe_ibv_rc_pingpong either pingpong '-e -n 20'
+check ap_1_rxe_ibv_rc_pingpong_sizes either pingpong_sizes
+check ap_1_rxe_ib_send_bw either measure ib_send_bw -n 20 -s 4096 -t 16 $patient
+check ap_1_rxe_ib_send_bw_both_ways either measure ib_send_bw -b -n 10 -s 2048 -t 8 -q 2 $patient
+check ap_1_rxe_ib_send_lat either measure ib_send_lat -n 20 -s 32 -I 0 $patient
+check ap_1_rxe_ib_write_bw either measure ib_write_bw -n 20 -s 4096 -t 16 $patient
+check ap_1_rxe_ib_write_lat either measure ib_write_lat -n 20 -s 32 -I 32 $patient
+check ap_1_rxe_ib_read_bw either measure ib_read_bw -n 20 -s 4096 -t 16 $patient
+check ap_1_rxe_ib_read_lat either measure ib_read_lat -n 20 -s 32 $patient
+check ap_1_rxe_ib_atomic_bw either measure ib_atomic_bw -n 20 -t 8 $patient
+check ap_1_rxe_ib_atomic_lat either measure ib_atomic_lat -n 20 $patient
+check ap_1_rxe_the_driver_leaves leaves
