@@ -61,7 +61,7 @@ fn who() -> impl Strategy<Value = Who> {
 }
 
 fn act() -> impl Strategy<Value = (usize, Act)> {
-    const KINDS: [&[u32]; 11] = [
+    const KINDS: [&[u32]; 12] = [
         &[],
         &[REC_KEEPALIVE],
         &[REC_LIST],
@@ -72,6 +72,7 @@ fn act() -> impl Strategy<Value = (usize, Act)> {
         &[REC_DREQ],
         &[REC_RECALL, REC_RECALLED],
         &[REC_GO],
+        &[REC_BIND],
         &[99],
     ];
     let flags = prop_oneof![Just(START), Just(CHALLENGE), Just(0), Just(START | CHALLENGE)];
@@ -181,6 +182,7 @@ impl Pair {
                         REC_RTU => vec![0, epoch],
                         REC_RECALL | REC_RECALLED | REC_GO => vec![0, epoch, 1],
                         REC_REJ => vec![0, epoch, 9],
+                        REC_BIND => vec![0, epoch, 30, 1, 2, 1024 | 0xc2 << 16, 64],
                         _ => vec![0],
                     });
                     words.resize(
