@@ -48,9 +48,9 @@ await() {
 }
 
 # Counters that nothing here may move, one line each: frames that are lost or damaged, and what a sound program and a sound
-# driver do not do. It is no loss when cards that meet for the first time say so twice, or when packets are sent again
-# because the peer has not heard of an answer in time. Then the program may have gone, with its queue pair and its memory
-# (RX_CORE_FULL, PAGE_FAULTS).
+# driver do not do. It is no loss when cards that meet for the first time say so twice, or when packets are sent again: a
+# foreign queue pair has no receive for them, or has not heard of an answer in time. Then the program may have gone, with
+# its queue pair and its memory (RX_CORE_FULL, PAGE_FAULTS).
 losses() {
     grep -E '^[CFD]_(RX_(TRUNCATED|OVERSIZED|MAC_ERROR|BAD_ICRC)|DMA_(NO_TRANSLATION|HOST_ERROR|TIMEOUTS|UNEXPECTED)|DOORBELL_(DENIED|MALFORMED)|BAR_BAD_ACCESS|CMD_BAD|CQ_OVERRUN|LISTS_REFUSED|FP_(BAD_WQE|BAD_ACKS)|RAW_(BAD|TOO_LONG)|NO_CREDIT|BAD_(OPCODE|HEADER|INDEX|COMMAND|EVENTS)|CONTROL_BAD|LIST_REFUSED|WITHDRAWN|PEERS_LOST|ACCESS_REFUSED|FENCE_TIMEOUTS|RESETS|HEARTBEAT_LOST) ' \
         "$card/counters"

@@ -34,4 +34,7 @@ check ap_1_rxe_ib_read_bw either measure ib_read_bw -n 20 -s 4096 -t 16 $patient
 check ap_1_rxe_ib_read_lat either measure ib_read_lat -n 20 -s 32 $patient
 check ap_1_rxe_ib_atomic_bw either measure ib_atomic_bw -n 20 -t 8 $patient
 check ap_1_rxe_ib_atomic_lat either measure ib_atomic_lat -n 20 $patient
+check ap_1_rxe_ibv_ud_pingpong either datagrams '-n 20 -s 1000'
+check ap_1_rxe_rping either rping_
+check ap_1_rxe_ucmatose either ucmatose_
 check ap_1_rxe_the_driver_leaves leaves
