@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# What the guests of part `sockets` do: programs of others that use TCP sockets, with Berth's library preloaded in both
+# guests (`both`), or only in the one that listens or connects. The functions are those of ci/verbs/guest.sh.
+
+library=/usr/lib/x86_64-linux-gnu/libberth-sockets.so
+log=/tmp/berth-sockets.log
+# No host is slower than a simulated one.
+berth="env LD_PRELOAD=$library BERTH_SOCKETS_LOG=$log BERTH_SOCKETS_TIMEOUT=20000"
+# Who has the library in a test: both, server or client.
+how=both
+# Messages that are answered late are sent again.
+once=
+
+# Runs a command, with the library if this guest is to have it: `by server` or `by client`.
+by() {
+    if [ $how = both ] || [ $how = "$1" ]; then echo "$berth"; fi
+}
+
+# Runs a test. In both guests Berth must have carried its connections then, and none otherwise.
+carries() {
+    rm -f $log
+    "$@"
+    cat $log 2>/dev/null || true
+    if [ $how = both ]; then
+        has 'berth 192.0.2.[12]:[0-9]+ 192.0.2.[12]:[0-9]+ sent' < $log
+    else
+        ! grep ': berth ' $log 2>/dev/null
+    fi
+}
+
+# A test in each of the three ways: its name, and a command.
+three() {
+    test=$1
+    shift
+    for how in both server client; do
+        check "${test}_$how" carries "$@"
+    done
+    how=both
+}
+
+# Bytes in the share, the same for both guests: $1 of them, in a file of that name.
+bytes() {
+    [ "$role" = b ] || [ -e "$share/bytes.$1" ] || head -c "$1" /dev/urandom > "$share/bytes.$1"
+}
+
+# A server that does not end by itself: $1 in guest a, and in guest b function $2.
+serve() {
+    if [ "$role" = a ]; then
+        timeout -k 5 $limit sh -c "exec $1" &
+        program=$!
+        until listening_or_ended $program; do sleep 0.1; done
+        : > "$share/$name.listens"
+        meet "$name.done"
+        kill $program
+        wait $program || true
+    else
+        until [ -e "$share/$name.listens" ] || other_failed; do sleep 0.1; done
+        $2
+        meet "$name.done"
+    fi
+}
+
+# A file one way, from the client, and another one back.
+file() {
+    bytes 300000
+    bytes 4097
+    meet "$name.bytes"
+    pair "$(by server) socat TCP-LISTEN:$port,reuseaddr OPEN:$share/bytes.4097,rdonly!!OPEN:/tmp/got,creat,trunc" \
+        "$(by client) socat TCP:$peer:$port OPEN:$share/bytes.300000,rdonly!!OPEN:/tmp/got,creat,trunc"
+    if [ "$role" = a ]; then cmp "$share/bytes.300000" /tmp/got; else cmp "$share/bytes.4097" /tmp/got; fi
+}
+
+# Each connection is another program's, which a child of the server becomes.
+executed() { serve "$(by server) socat TCP-LISTEN:$port,reuseaddr,fork EXEC:'tr a-z A-Z'" upper; }
+
+upper() {
+    for word in small letters; do
+        $(by client) sh -c "echo $word | socat - TCP:$peer:$port" >> /tmp/upper
+    done
+    [ "$(cat /tmp/upper)" = "SMALL
+LETTERS" ]
+    rm /tmp/upper
+}
+
+measured() {
+    pair "$(by server) iperf3 -s -1 -p $port" "$(by client) iperf3 -c $peer -p $port -n 200K -l 16K $*"
+}
+
+web() { serve "$(by server) python3 -m http.server -d $share $port" fetch; }
+
+fetch() {
+    for n in $sizes; do
+        $(by client) curl -sS -o /tmp/got "http://$peer:$port/bytes.$n"
+        cmp "$share/bytes.$n" /tmp/got
+    done
+}
+
+redis() { serve "$(by server) redis-server --port $port --bind 0.0.0.0 --protected-mode no --save ''" benchmark; }
+
+benchmark() {
+    $(by client) redis-benchmark -h "$peer" -p $port -n 60 -c 4 -d 100 -q -t set,get,lpush,lrange_100 > /tmp/benchmark
+    cat /tmp/benchmark
+    $(by client) redis-cli -h "$peer" -p $port -x set bytes < "$share/bytes.4097"
+    $(by client) redis-cli -h "$peer" -p $port get bytes > /tmp/got
+    # It ends a reply with a line's end.
+    head -c 4097 /tmp/got | cmp - "$share/bytes.4097"
+}
+
+mirrored() {
+    cat > /tmp/rsyncd.conf <<CONF
+[bytes]
+path = $share
+use chroot = no
+uid = 0
+CONF
+    serve "$(by server) rsync --daemon --no-detach --port $port --config /tmp/rsyncd.conf" mirror
+}
+
+mirror() {
+    mkdir /tmp/mirror
+    $(by client) rsync -a "rsync://$peer:$port/bytes/bytes.*" /tmp/mirror
+    for file in "$share"/bytes.*; do cmp "$file" "/tmp/mirror/${file##*/}"; done
+    rm -r /tmp/mirror
+}
+
+cached() { serve "$(by server) memcached -u root -l 0.0.0.0 -p $port -U 0" keep; }
+
+keep() {
+    {
+        printf 'set key 0 0 4097\r\n'
+        cat "$share/bytes.4097"
+        printf '\r\nget key\r\nquit\r\n'
+    } > /tmp/request
+    $(by client) socat -t 60 "TCP:$peer:$port" - < /tmp/request > /tmp/got
+    head -n 2 /tmp/got | has STORED 'VALUE key 0 4097'
+    tail -c +27 /tmp/got | head -c 4097 | cmp - "$share/bytes.4097"
+}
+
+# Python's: $1 in the server, $2 in the client, connections, bytes of each.
+python() {
+    pair "$(by server) python3 $share/sockets.py serve $1 $port $3" \
+        "$(by client) python3 $share/sockets.py call $2 $peer $port $3 $4"
+}
+
+# A port that the user has left out.
+excluded() {
+    berth="$berth BERTH_SOCKETS_PORTS=!$port" how=client python threads plainly 1 1000
+    ! grep ': berth ' $log
+}
+
+some=$filter
+filter=
+check ap_3_the_card_has_an_address address
+filter=$some
+for n in 0 1 4097 300000; do bytes $n; done
+sizes='0 1 4097 300000'
+three ap_3_socat file
+three ap_3_socat_exec executed
+three ap_3_iperf3 measured
+check ap_3_iperf3_reverse_streams carries measured -R -P 3
+three ap_3_http_server_and_curl web
+bytes 4194304
+sizes=4194304
+check ap_3_http_server_and_curl_4_mib carries web
+rm -f "$share/bytes.4194304"
+three ap_3_redis redis
+three ap_3_rsync mirrored
+three ap_3_memcached cached
+three ap_3_python_asyncio python asyncio asyncio 4 50000
+for kind in threads fork prefork select poll epoll edge; do
+    check ap_3_python_server_$kind carries python $kind plainly 4 20000
+done
+check ap_3_python_server_whose_parent_has_ended carries python orphan in-turn 1 1000
+check ap_3_v4_mapped carries python threads mapped 2 5000
+check ap_3_options_and_descriptors carries python threads oddly 2 0
+check ap_3_urgent_data_are_refused carries python threads urgently 1 10
+check ap_3_resets_and_kills carries python broken and-break 4 20000
+check ap_3_a_port_is_left_out excluded
+exit 0

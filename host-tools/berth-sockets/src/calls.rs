@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What socket calls do beside what the kernel does.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::RawFd;
+
+use libc::c_int;
+
+use crate::address::{Family, Storage};
+use crate::carrier::{Asked, Command};
+use crate::names::{self, Ends, Ports};
+use crate::next;
+use crate::process;
+use crate::rules;
+use crate::sys::{self, Door};
+
+/// Runs something that leaves the thread's `errno` as it was.
+pub fn keeping_errno<T>(run: impl FnOnce() -> T) -> T {
+    // SAFETY: errno is this thread's own.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *place };
+    let result = run();
+    // SAFETY: as above.
+    unsafe { *place = before };
+    result
+}
+
+/// Sets `errno`.
+pub fn set_errno(error: c_int) {
+    // SAFETY: errno is this thread's own.
+    unsafe { *libc::__errno_location() = error };
+}
+
+/// What the program calls the two ends of a connection that Berth carries, and the family of its socket.
+pub fn ends(fd: RawFd) -> Option<(Family, Ends)> {
+    let (family, peer) = sys::peer_name(fd).ok()?.parse()?;
+    let peer = peer.filter(|peer| peer.ip().is_loopback())?;
+    let (_, local) = sys::local_name(fd).ok()?.parse()?;
+    names::find(Ports { local: local?.port(), peer: peer.port() }).map(|ends| (family, ends))
+}
+
+/// The program listens at a socket: so does the card, if peers of other hosts could connect to it.
+pub fn listens(fd: RawFd) {
+    if process::knows(fd) || !sys::is_tcp(fd) {
+        return;
+    }
+    let Some((family, Some(address))) = sys::local_name(fd).ok().and_then(|name| name.parse()) else { return };
+    let only_v6 = family == Family::V6 && sys::option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Some(1);
+    if address.ip().is_loopback() || only_v6 || !rules::port(address.port()) {
+        return;
+    }
+    let ip = if address.ip().is_unspecified() { Ipv4Addr::LOCALHOST } else { *address.ip() };
+    process::listen(fd, SocketAddrV4::new(ip, address.port()));
+}
+
+/// As [`listens`], of a socket that the program has got from another one, and that listens already.
+pub fn accepts(fd: RawFd) {
+    if !process::knows(fd) && sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(1) {
+        listens(fd);
+    }
+}
+
+/// The port of a listener that is about to be closed.
+pub fn closes(fd: RawFd) -> Option<u16> {
+    if !process::forget(fd) {
+        return None;
+    }
+    sys::local_name(fd).ok()?.parse()?.1.map(|address| address.port())
+}
+
+/// Connects a socket by Berth; `None` if the kernel is to connect it, as it was asked to.
+pub fn connects(fd: RawFd, to: &Storage) -> Option<c_int> {
+    let (family, Some(peer)) = to.parse()? else { return None };
+    let ip = peer.ip();
+    if ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() || peer.port() == 0 {
+        return None;
+    }
+    if !sys::is_tcp(fd) || !sys::is_closed(fd) {
+        return None;
+    }
+    let refused = |why: &str| {
+        rules::log(format_args!("tcp to {peer}: {why}"));
+        None
+    };
+    if !rules::port(peer.port()) {
+        return refused("by the rules");
+    }
+    let bound = sys::local_name(fd).ok()?.parse()?.1?;
+    if bound.ip().is_loopback() {
+        return refused("the socket is bound to an address within the host");
+    }
+    let Ok(door) = Door::open() else { return refused("no descriptor is left") };
+    // What the program has bound it to, if it has.
+    let port = if bound.port() == 0 { door.port } else { bound.port() };
+    match process::connect(peer, port) {
+        Asked::Not(why) => refused(&why),
+        Asked::Carried(id, own) => {
+            let ends = Ends { local: SocketAddrV4::new(own, port), peer };
+            Some(enters(fd, family, &door, id, ends))
+        }
+    }
+}
+
+/// Connects the program's socket to the library; the result is the program's.
+fn enters(fd: RawFd, family: Family, door: &Door, id: u64, ends: Ends) -> c_int {
+    let inside = Storage::of(family, SocketAddrV4::new(Ipv4Addr::LOCALHOST, door.port));
+    // SAFETY: a valid address of that length.
+    let result = unsafe { next::connect(fd, inside.as_ptr(), inside.length()) };
+    let begun = result == 0
+        || matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR | libc::EALREADY));
+    keeping_errno(|| {
+        let local = sys::local_name(fd).ok().and_then(|name| name.parse()?.1);
+        let (true, Some(local)) = (begun, local) else {
+            return process::tell(Command::Abandon { id });
+        };
+        let ports = Ports { local: local.port(), peer: door.port };
+        names::insert(ports, ends);
+        match door.enter(local.port()) {
+            Some(socket) => process::tell(Command::Attach { id, socket, ports, ends }),
+            None => process::tell(Command::Abandon { id }),
+        }
+    });
+    result
+}
+
+/// Ends the direction to the peer of all sockets of the process that Berth carries.
+pub fn ends_all() {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
+    let all = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    for fd in all.collect::<Vec<RawFd>>() {
+        if !sys::INTERNAL.contains(fd) && ends(fd).is_some() {
+            // SAFETY: no memory is involved.
+            unsafe { libc::shutdown(fd, libc::SHUT_WR) };
+        }
+    }
+}
