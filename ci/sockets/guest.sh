@@ -2,14 +2,14 @@
 # What the guests of part `sockets` do: programs of others that use TCP sockets, with Berth's library preloaded in both
 # guests (`both`), or only in the one that listens or connects. The functions are those of ci/verbs/guest.sh.
 
-library=/usr/lib/x86_64-linux-gnu/libberth-sockets.so
+library=/usr/lib/x86_64-linux-gnu/libberth_sockets.so
 log=/tmp/berth-sockets.log
 # No host is slower than a simulated one.
 berth="env LD_PRELOAD=$library BERTH_SOCKETS_LOG=$log BERTH_SOCKETS_TIMEOUT=20000"
 # Who has the library in a test: both, server or client.
 how=both
-# Messages that are answered late are sent again.
-once=
+# Messages that are answered late are sent again, and both ends of a connection may end it at once.
+control=
 
 # Runs a command, with the library if this guest is to have it: `by server` or `by client`.
 by() {
@@ -88,11 +88,13 @@ measured() {
 
 web() { serve "$(by server) python3 -m http.server -d $share $port" fetch; }
 
+# All by one program, but by a connection each.
 fetch() {
-    for n in $sizes; do
-        $(by client) curl -sS -o /tmp/got "http://$peer:$port/bytes.$n"
-        cmp "$share/bytes.$n" /tmp/got
-    done
+    urls=
+    for n in $sizes; do urls="$urls -o /tmp/got.$n http://$peer:$port/bytes.$n"; done
+    # shellcheck disable=SC2086
+    $(by client) curl -sS $urls
+    for n in $sizes; do cmp "$share/bytes.$n" "/tmp/got.$n"; done
 }
 
 redis() { serve "$(by server) redis-server --port $port --bind 0.0.0.0 --protected-mode no --save ''" benchmark; }
@@ -123,7 +125,7 @@ mirror() {
     rm -r /tmp/mirror
 }
 
-cached() { serve "$(by server) memcached -u root -l 0.0.0.0 -p $port -U 0" keep; }
+cached() { serve "$(by server) memcached -u root -l $own -p $port -U 0" keep; }
 
 keep() {
     {
@@ -157,12 +159,13 @@ sizes='0 1 4097 300000'
 three ap_3_socat file
 three ap_3_socat_exec executed
 three ap_3_iperf3 measured
-check ap_3_iperf3_reverse_streams carries measured -R -P 3
+check ap_3_iperf3_reverse_streams carries measured -R -P 3 -B $peer
 three ap_3_http_server_and_curl web
-bytes 4194304
-sizes=4194304
-check ap_3_http_server_and_curl_4_mib carries web
-rm -f "$share/bytes.4194304"
+if [ "$long" = true ]; then
+    bytes 4194304
+    sizes=4194304
+    check ap_3_http_server_and_curl_4_mib carries web
+fi
 three ap_3_redis redis
 three ap_3_rsync mirrored
 three ap_3_memcached cached

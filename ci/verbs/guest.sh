@@ -16,8 +16,8 @@ esac
 own=192.0.2.$number
 peer=192.0.2.$((3 - number))
 export PYTHONDONTWRITEBYTECODE=1
-# Messages of connection management, of which this part has none.
-once='|RETRANSMITTED'
+# Counters of connection management, of which this part has none.
+control='CONTROL_(BAD|RETRANSMITTED)|'
 # Of the test that runs.
 name=
 port=18000
@@ -47,7 +47,7 @@ await() {
 # driver do not do. It is no loss when packets are sent again: a queue pair has no receive for them, or the peer has not heard
 # of an answer in time. Then the program may have gone, with its queue pair and its memory (RX_CORE_FULL, PAGE_FAULTS).
 losses() {
-    grep -E "^[CFD]_(RX_(TRUNCATED|OVERSIZED|MAC_ERROR|BAD_ICRC)|DMA_(NO_TRANSLATION|HOST_ERROR|TIMEOUTS|UNEXPECTED)|DOORBELL_(DENIED|MALFORMED)|BAR_BAD_ACCESS|CMD_BAD|CQ_OVERRUN|LISTS_REFUSED|FP_(BAD_WQE|BAD_ACKS)|RAW_(BAD|TOO_LONG)|NO_CREDIT|BAD_(OPCODE|HEADER|INDEX|COMMAND|EVENTS)|CONTROL_(BAD$once)|LIST_REFUSED|WITHDRAWN|PEERS_LOST|ACCESS_REFUSED|FENCE_TIMEOUTS|RESETS|HEARTBEAT_LOST) " \
+    grep -E "^[CFD]_(RX_(TRUNCATED|OVERSIZED|MAC_ERROR|BAD_ICRC)|DMA_(NO_TRANSLATION|HOST_ERROR|TIMEOUTS|UNEXPECTED)|DOORBELL_(DENIED|MALFORMED)|BAR_BAD_ACCESS|CMD_BAD|CQ_OVERRUN|LISTS_REFUSED|FP_(BAD_WQE|BAD_ACKS)|RAW_(BAD|TOO_LONG)|NO_CREDIT|BAD_(OPCODE|HEADER|INDEX|COMMAND|EVENTS)|${control}LIST_REFUSED|WITHDRAWN|PEERS_LOST|ACCESS_REFUSED|FENCE_TIMEOUTS|RESETS|HEARTBEAT_LOST) " \
         "$card/counters"
 }
 

@@ -15,7 +15,7 @@ const FILES: [(&str, &str); 2] =
     [("sockets.sh", include_str!("../../sockets/guest.sh")), ("sockets.py", include_str!("../../sockets/sockets.py"))];
 
 /// Where the library is in the guests, which the scripts know.
-const LIBRARY: &str = "usr/lib/x86_64-linux-gnu/libberth-sockets.so";
+const LIBRARY: &str = "usr/lib/x86_64-linux-gnu/libberth_sockets.so";
 
 /// A Debian host with the library on it.
 ///
@@ -28,13 +28,14 @@ pub fn installed(builder: &Builder) -> Result<Installed> {
     Ok(installed)
 }
 
-/// Puts what the guests do into the folder of a run: the tests whose names contain `filter`.
+/// Puts what the guests do into the folder of a run: the tests whose names contain `filter`, and those that are
+/// to run only if they may be `long`.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn prepare(run: &Run, filter: &str) -> Result<()> {
+pub fn prepare(run: &Run, filter: &str, long: bool) -> Result<()> {
     for (name, text) in FILES {
         fs::write(run.share.join(name), text)?;
     }
-    verbs::prepare(run, filter, false)
+    verbs::prepare(run, filter, long)
 }

@@ -38,7 +38,8 @@ use crate::verbs;
 /// The table in the documentation that a `--long` run brings up to date.
 const LONG_RESULT: &str = "docs/results/long-tests.md";
 /// Parts that do more with `--long`; they stand in that table beside those that run only with it.
-const LONGER: &[&str] = &["fuzz", "model-check", "formal", "rtl", "rtl-units", "system", "verbs", "endurance"];
+const LONGER: &[&str] =
+    &["fuzz", "model-check", "formal", "rtl", "rtl-units", "system", "verbs", "sockets", "endurance"];
 /// Parts of which each test has a row of its own there, also when it ran alone (`--filter`).
 const EACH_TEST: &[&str] = &["endurance"];
 
@@ -299,7 +300,7 @@ const PARTS: &[Part] = &[
     },
     Part {
         name: "sockets",
-        about: "Debian's unmodified programs that use TCP sockets, in two guests",
+        about: "Debian's unmodified programs that use TCP sockets, in two guests; larger files with --long",
         long: false,
         run: Tester::sockets,
     },
@@ -985,7 +986,7 @@ impl Tester {
         let mut options = guest::Options::new(Flavour::Test);
         installed.set(&mut options);
         let run = guest::Run::new()?;
-        sockets::prepare(&run, self.arguments.filter.as_deref().unwrap_or_default())?;
+        sockets::prepare(&run, self.arguments.filter.as_deref().unwrap_or_default(), self.arguments.long)?;
         let mut progress = Progress::start("programs that use sockets, in two guests", Some("4 min"));
         let end = guest::run(&self.builder, &installed.parts, &options, &run, &mut progress);
         progress.finish(end.as_ref().is_ok_and(|e| e.faults().is_empty()));

@@ -49,9 +49,9 @@ macro_rules! functions {
                     Err(_) => panic!("a name has no zero byte"),
                 }
             });
+            type Function = unsafe extern "C" fn($($kind),*) $(-> $result)?;
             // SAFETY: the C library's function of this name has this type.
-            let function: unsafe extern "C" fn($($kind),*) $(-> $result)? =
-                unsafe { std::mem::transmute(NEXT.address()) };
+            let function = unsafe { std::mem::transmute::<*mut c_void, Function>(NEXT.address()) };
             // SAFETY: as our caller's.
             unsafe { function($($argument),*) }
         }

@@ -188,7 +188,7 @@ impl Door {
         loop {
             // SAFETY: asks for no address.
             let made = unsafe {
-                libc::accept4(
+                next::accept4(
                     self.fd.0,
                     std::ptr::null_mut(),
                     std::ptr::null_mut(),
