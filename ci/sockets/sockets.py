@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Connections made and waited for in every way that Python has: `serve KIND PORT COUNT`, `call KIND HOST PORT COUNT BYTES`.
+"""Connections made and waited for in every way that Python has: `serve KINDS PORT COUNT`, `call KINDS HOST PORT COUNT BYTES`.
+Kinds are separated by commas, come one after the other, and each has the next port.
 
 A client says what its socket is called, sends bytes in pieces, and ends its direction; the server looks whether it knows the
 client by that name, and sends the bytes back. Any difference is an error of the one who finds it.
@@ -98,6 +99,9 @@ def orphan(port, count):
     os.wait()
     os.close(writing)
     assert os.read(reading, 1) == b"x", "the child has failed"
+
+
+LOOPS = ("select", "poll", "epoll", "edge")
 
 
 class Loop:
@@ -218,15 +222,24 @@ def broken(listener, count):
             pass
 
 
-def serve(kind, port, count):
-    if kind == "orphan":
+SERVERS = {
+    "threads": threads,
+    "fork": fork,
+    "prefork": prefork,
+    "asyncio": serve_asyncio,
+    "broken": broken,
+    **{kind: lambda listener, count, kind=kind: Loop(listener, count, kind).run() for kind in LOOPS},
+}
+
+
+def serve(kinds, port, count):
+    if kinds == ["orphan"]:
         return orphan(port, count)
-    listener = listen(port)
-    if kind in ("select", "poll", "epoll", "edge"):
-        return Loop(listener, count, kind).run()
-    return {"threads": threads, "fork": fork, "prefork": prefork, "asyncio": serve_asyncio, "broken": broken}[kind](
-        listener, count
-    )
+    # Who calls the first one may call the others as well. The last one says that all listen.
+    listeners = [listen(port + n) for n in reversed(range(len(kinds)))]
+    for kind, listener in zip(kinds, reversed(listeners)):
+        SERVERS[kind](listener, count)
+        listener.close()
 
 
 def pieces(data):
@@ -387,7 +400,11 @@ CALLS = {
     "and-break": call_and_break,
 }
 
-if sys.argv[1] == "serve":
-    serve(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+what, kinds, *rest = sys.argv[1:]
+if what == "serve":
+    serve(kinds.split(","), *map(int, rest))
 else:
-    CALLS[sys.argv[2]](sys.argv[3], *map(int, sys.argv[4:]))
+    host, port, count, size = rest[0], *map(int, rest[1:])
+    for n, kind in enumerate(kinds.split(",")):
+        print(kind, flush=True)
+        CALLS[kind](host, port + n, count, size)

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::RawFd;
 
-use libc::c_int;
+use libc::{c_int, c_void, ssize_t};
 
 use crate::address::{Family, Storage};
 use crate::carrier::{Asked, Command};
@@ -33,12 +33,18 @@ pub fn set_errno(error: c_int) {
     unsafe { *libc::__errno_location() = error };
 }
 
-/// What the program calls the two ends of a connection that Berth carries, and the family of its socket.
-pub fn ends(fd: RawFd) -> Option<(Family, Ends)> {
+/// The ports of a connection within the host, and the family of its socket.
+fn inside(fd: RawFd) -> Option<(Family, Ports)> {
     let (family, peer) = sys::peer_name(fd).ok()?.parse()?;
     let peer = peer.filter(|peer| peer.ip().is_loopback())?;
     let (_, local) = sys::local_name(fd).ok()?.parse()?;
-    names::find(Ports { local: local?.port(), peer: peer.port() }).map(|ends| (family, ends))
+    Some((family, Ports { local: local?.port(), peer: peer.port() }))
+}
+
+/// What the program calls the two ends of a connection that Berth carries, and the family of its socket.
+pub fn ends(fd: RawFd) -> Option<(Family, Ends)> {
+    let (family, ports) = inside(fd)?;
+    names::find(ports).map(|ends| (family, ends))
 }
 
 /// The program listens at a socket: so does the card, if peers of other hosts could connect to it.
@@ -123,6 +129,31 @@ fn enters(fd: RawFd, family: Family, door: &Door, id: u64, ends: Ends) -> c_int 
         }
     });
     result
+}
+
+/// Bytes of a call from which on they are sent from the program's memory.
+const LARGE: usize = 32 << 10;
+
+/// Sends the bytes of a call that may block without a copy: its result, or `None` if the kernel is to take them.
+///
+/// # Safety
+/// So many bytes must be readable.
+pub unsafe fn sends(fd: RawFd, buffer: *const c_void, len: usize) -> Option<ssize_t> {
+    if len < LARGE || !process::carries() {
+        return None;
+    }
+    keeping_errno(|| {
+        let (_, ports) = inside(fd)?;
+        names::find(ports)?;
+        // Then the library's end has all that the socket has taken.
+        if !sys::blocks(fd) || sys::unsent(fd) != Some(0) {
+            return None;
+        }
+        // SAFETY: as our caller's.
+        let bytes = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), len) };
+        // If none was taken, the kernel knows the error.
+        process::send_from(ports, bytes).filter(|n| *n > 0).map(|n| n as ssize_t)
+    })
 }
 
 /// Ends the direction to the peer of all sockets of the process that Berth carries.

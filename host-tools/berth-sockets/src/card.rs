@@ -24,6 +24,8 @@ const FIRST_RECEIVES: usize = 2;
 const RECEIVES: usize = 16;
 /// Messages with bytes that may be under way to the peer.
 const SENDS: usize = 16;
+/// In the number of an element: it is a message of the program's memory. What is below are its bytes.
+const PLACED: u64 = 1 << 32;
 /// Completions that may wait, of all connections of a process together: of each receive, each message and each end.
 const COMPLETIONS: u32 = 4096;
 
@@ -124,6 +126,7 @@ impl Card {
             free: (0..SENDS).rev().collect(),
             under_way: 0,
             longest: BYTES,
+            placed: 0,
             over: false,
         };
         link.post_receives();
@@ -160,6 +163,8 @@ pub struct Link {
     under_way: usize,
     /// Bytes of the longest message that the peer takes.
     longest: usize,
+    /// Bytes of the program's memory that the peer has.
+    placed: u64,
     over: bool,
 }
 
@@ -235,7 +240,9 @@ impl Link {
             }
         } else {
             self.under_way = self.under_way.saturating_sub(1);
-            if place < SENDS {
+            if completion.wr_id & PLACED != 0 {
+                self.placed += if completion.status == Status::Ok { completion.wr_id - PLACED } else { 0 };
+            } else if place < SENDS {
                 self.free.push(place);
             }
         }
@@ -276,28 +283,38 @@ impl Link {
                 self.posted += self.returned.len();
                 self.returned.clear();
             }
-            Err(_) => self.over = true,
+            Err(_) => self.finish(),
         }
     }
 
-    /// Posts a message.
+    /// Posts a message of a place.
     fn post(&mut self, place: usize, len: usize, immediate: Option<u32>) {
-        let sges = [Sge { va: self.start(RECEIVES + place.min(SENDS - 1)), len: len as u32, reserved: 0 }];
-        let Some(queue_pair) = &mut self.queue_pair else { return };
-        let inline = len <= queue_pair.max_inline_data();
-        let request = WorkRequest { wr_id: place as u64, sges: &sges, inline, immediate, ..WorkRequest::default() };
+        let va = self.start(RECEIVES + place.min(SENDS - 1));
         // SAFETY: the place is free again with its completion only, and the memory lasts until the queue pair has gone
         // (`release`).
+        unsafe { self.post_memory(place as u64, va, len, immediate) };
+    }
+
+    /// Posts a message.
+    ///
+    /// # Safety
+    /// As of [`QueuePair::post_send`].
+    unsafe fn post_memory(&mut self, wr_id: u64, va: u64, len: usize, immediate: Option<u32>) {
+        let sges = [Sge { va, len: len as u32, reserved: 0 }];
+        let Some(queue_pair) = &mut self.queue_pair else { return };
+        let inline = len <= queue_pair.max_inline_data();
+        let request = WorkRequest { wr_id, sges: &sges, inline, immediate, ..WorkRequest::default() };
+        // SAFETY: as our caller's.
         match unsafe { queue_pair.post_send(&[request]) } {
             Ok(()) => self.under_way += 1,
-            Err(_) => self.over = true,
+            Err(_) => self.finish(),
         }
     }
 }
 
 impl Channel for Link {
     fn room(&mut self) -> Option<&mut [u8]> {
-        if self.over {
+        if self.over || self.under_way >= SENDS {
             return None;
         }
         let at = (RECEIVES + self.free.last()?) * BYTES;
@@ -308,6 +325,21 @@ impl Channel for Link {
         if let Some(place) = self.free.pop() {
             self.post(place, len, None);
         }
+    }
+
+    unsafe fn send_from(&mut self, address: usize, len: usize) -> usize {
+        // Each takes an element of those for messages with bytes.
+        if self.over || self.under_way >= SENDS || len == 0 {
+            return 0;
+        }
+        let len = len.min(self.longest);
+        // SAFETY: as our caller's; the channel is dropped when the queue pair has gone.
+        unsafe { self.post_memory(PLACED + len as u64, address as u64, len, None) };
+        len
+    }
+
+    fn placed(&self) -> u64 {
+        self.placed
     }
 
     fn send_end(&mut self) -> bool {

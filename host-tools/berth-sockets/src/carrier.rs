@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use libberth::{Error, Listener, Reason, Request};
 
 use crate::card::{Card, Link, Made};
+use crate::channel::Channel;
 use crate::names::{self, Ends, Ports};
 use crate::pipe::{End, Pipe};
 use crate::rules;
@@ -115,6 +116,17 @@ pub enum Command {
         /// What the program calls it.
         ends: Ends,
     },
+    /// Send bytes of the program's memory, behind all that its socket has taken.
+    Direct {
+        /// What the kernel calls the program's end.
+        ports: Ports,
+        /// Where they are: they stay what they are until there is an answer.
+        address: usize,
+        /// Bytes.
+        len: usize,
+        /// How many the peer's card has; `None`: this cannot be done now.
+        answer: Arc<Answer<Option<usize>>>,
+    },
     /// A connection that is there is not needed.
     Abandon {
         /// Its number.
@@ -211,6 +223,8 @@ struct Flow {
     number: u32,
     ports: Option<Ports>,
     ends: Option<Ends>,
+    /// The thread of the program that waits until bytes of its memory are sent.
+    direct: Option<Arc<Answer<Option<usize>>>>,
 }
 
 /// A port that is listened to.
@@ -406,6 +420,7 @@ impl Carrier {
                     }
                 }
                 Command::Attach { id, socket, ports, ends } => self.attach(id, socket, ports, ends),
+                Command::Direct { ports, address, len, answer } => self.send_from(ports, address, len, answer),
                 Command::Abandon { id } => {
                     self.forget(id);
                 }
@@ -417,6 +432,24 @@ impl Carrier {
                 Command::Finish { done } => self.finishing.push(done),
             }
         }
+    }
+
+    /// Begins to send bytes of the program's memory.
+    fn send_from(&mut self, ports: Ports, address: usize, len: usize, answer: Arc<Answer<Option<usize>>>) {
+        let found = self.flows.iter_mut().find(|(_, flow)| flow.ports == Some(ports));
+        let Some((id, Flow { stage: Some(Stage::Carried { pipe }), direct, .. })) = found else {
+            return answer.give(None);
+        };
+        let id = *id;
+        // What it finds to have ended, it finds again.
+        let over = pipe.run(false).is_some();
+        // SAFETY: the program's thread waits for the answer, which `advance` gives when the bytes are sent, or the pipe is gone.
+        if over || !unsafe { pipe.send_from(address, len) } {
+            answer.give(None);
+        } else {
+            *direct = Some(answer);
+        }
+        self.changed.insert(id);
     }
 
     /// Listens to the port of a listener of the program. `again`: later, if another process does.
@@ -449,7 +482,7 @@ impl Carrier {
         self.last += 1;
         let number = stage.link().number();
         self.by_number.insert(number, self.last);
-        self.flows.insert(self.last, Flow { stage: Some(stage), number, ports: None, ends: None });
+        self.flows.insert(self.last, Flow { stage: Some(stage), number, ports: None, ends: None, direct: None });
         self.last
     }
 
@@ -586,10 +619,23 @@ impl Carrier {
                 }
             },
             Some(Stage::Carried { mut pipe }) => match pipe.run(failed) {
-                None => flow.stage = Some(Stage::Carried { pipe }),
+                None => {
+                    if let Some(placed) = pipe.taken_from() {
+                        pipe.told_taken();
+                        flow.direct.take().into_iter().for_each(|answer| answer.give(Some(placed)));
+                        // The socket may have more.
+                        self.changed.insert(id);
+                    }
+                    flow.stage = Some(Stage::Carried { pipe });
+                }
                 Some(end) => {
                     told(flow.ends, &pipe, end);
-                    self.forget(id);
+                    pipe.channel.finish();
+                    let placed = pipe.taken_from();
+                    // From here on the card does not use the program's memory.
+                    drop(pipe);
+                    let direct = self.forget(id).and_then(|flow| flow.direct);
+                    direct.into_iter().for_each(|answer| answer.give(placed));
                 }
             },
             None => {}
@@ -632,5 +678,10 @@ fn told(ends: Option<Ends>, pipe: &Pipe<Link>, end: End) {
         End::Reset => "reset",
         End::Lost => "lost",
     };
-    rules::log(format_args!("berth {local} {peer} sent {} received {} {how}", pipe.sent, pipe.received));
+    rules::log(format_args!(
+        "berth {local} {peer} sent {} and {} without a copy, received {} {how}",
+        pipe.sent,
+        pipe.channel.placed(),
+        pipe.received
+    ));
 }

@@ -20,6 +20,15 @@ pub trait Channel {
     /// Sends the first `len` bytes (at least one) of what [`room`](Self::room) gave last.
     fn send(&mut self, len: usize);
 
+    /// Sends bytes of the program's memory, without a copy; answers how many, from the first one on: 0 while there is no room.
+    ///
+    /// # Safety
+    /// The memory must stay what it is until [`placed`](Self::placed) has counted the bytes, or the channel is dropped.
+    unsafe fn send_from(&mut self, address: usize, len: usize) -> usize;
+
+    /// Bytes that were sent so and that the peer's card has.
+    fn placed(&self) -> u64;
+
     /// Sends [`Message::End`]; false while there is no room for it.
     fn send_end(&mut self) -> bool;
 

@@ -137,7 +137,19 @@ exports! {
             return refused();
         }
         // SAFETY: as our caller's.
-        unsafe { next::send(fd, buffer, length, flags) }
+        let sent = if flags & !libc::MSG_NOSIGNAL == 0 { unsafe { calls::sends(fd, buffer, length) } } else { None };
+        sent.unwrap_or_else(|| {
+            // SAFETY: as our caller's.
+            unsafe { next::send(fd, buffer, length, flags) }
+        })
+    }
+
+    unsafe fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
+        // SAFETY: as our caller's.
+        unsafe { calls::sends(fd, buffer, length) }.unwrap_or_else(|| {
+            // SAFETY: as our caller's.
+            unsafe { next::write(fd, buffer, length) }
+        })
     }
 
     unsafe fn sendto(

@@ -71,6 +71,8 @@ functions! {
     getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
     /// `send(2)`.
     send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t;
+    /// `write(2)`.
+    write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t;
     /// `sendto(2)`.
     sendto(
         fd: c_int, buffer: *const c_void, length: size_t, flags: c_int, address: *const sockaddr, size: socklen_t

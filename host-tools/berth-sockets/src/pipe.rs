@@ -6,6 +6,7 @@
 //! The program sees what the peer does in the same way.
 
 use std::io;
+use std::os::fd::AsRawFd;
 
 use crate::channel::{Channel, Message};
 use crate::sys::{self, Fd};
@@ -34,6 +35,17 @@ pub enum End {
     Lost,
 }
 
+/// Bytes of the program's memory that are sent without a copy.
+#[derive(Debug)]
+struct Direct {
+    address: usize,
+    len: usize,
+    /// Bytes that were given to the channel.
+    given: usize,
+    /// What the channel had placed before.
+    before: u64,
+}
+
 /// A connection that is carried.
 #[derive(Debug)]
 pub struct Pipe<C> {
@@ -50,7 +62,8 @@ pub struct Pipe<C> {
     taken: usize,
     /// The peer is told that this process ends.
     leaves: bool,
-    /// Bytes from the program.
+    direct: Option<Direct>,
+    /// Bytes from the program that were copied.
     pub sent: u64,
     /// Bytes to the program.
     pub received: u64,
@@ -73,14 +86,48 @@ impl<C: Channel> Pipe<C> {
             left: false,
             taken: 0,
             leaves: false,
+            direct: None,
             sent: 0,
             received: 0,
         }
     }
 
+    /// The descriptor of the library's end.
+    #[cfg(test)]
+    pub fn socket_number(&self) -> i32 {
+        self.socket.as_raw_fd()
+    }
+
     /// Whether all that the program has sent, and its end, are acknowledged.
     pub fn is_sent(&self) -> bool {
         self.out == Out::Done && (self.channel.is_acknowledged() || self.channel.is_over())
+    }
+
+    /// Begins to send bytes of the program's memory, behind all that its socket has taken; false if that cannot be now.
+    ///
+    /// # Safety
+    /// The memory must stay what it is until [`taken_from`](Self::taken_from) has answered, or this has been dropped.
+    pub unsafe fn send_from(&mut self, address: usize, len: usize) -> bool {
+        let may = self.out == Out::Open
+            && self.direct.is_none()
+            && !self.channel.is_over()
+            && sys::waiting(self.socket.as_raw_fd()) == Some(0);
+        if may {
+            self.direct = Some(Direct { address, len, given: 0, before: self.channel.placed() });
+        }
+        may
+    }
+
+    /// Bytes of the program's memory that the peer's card has; `None` while others are under way, or if there are none such.
+    pub fn taken_from(&mut self) -> Option<usize> {
+        let direct = self.direct.as_ref()?;
+        let placed = (self.channel.placed() - direct.before) as usize;
+        (placed == direct.len || self.channel.is_over()).then_some(placed)
+    }
+
+    /// The program knows of it.
+    pub fn told_taken(&mut self) {
+        self.direct = None;
     }
 
     /// The process ends, and all is sent: tells the peer, once.
@@ -143,6 +190,18 @@ impl<C: Channel> Pipe<C> {
             if over && !self.left {
                 // The peer has reset it, or has not ended in order.
                 return Some(End::Lost);
+            }
+            if let Some(direct) = &mut self.direct {
+                while direct.given < direct.len {
+                    // SAFETY: as the caller of `send_from` says.
+                    let n = unsafe { self.channel.send_from(direct.address + direct.given, direct.len - direct.given) };
+                    if n == 0 {
+                        break;
+                    }
+                    direct.given += n;
+                }
+                // What the socket has comes behind it.
+                return None;
             }
             let mut nowhere = [0];
             let into = match self.channel.room() {

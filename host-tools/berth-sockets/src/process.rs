@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::card::Card;
 use crate::carrier::{Answer, Asked, Command, Handle};
 use crate::descriptors::Set;
-use crate::names;
+use crate::names::{self, Ports};
 use crate::sys;
 
 /// The carrier of this process; null before it is started.
@@ -162,6 +162,16 @@ pub fn connect(to: SocketAddrV4, port: u16) -> Asked {
     let Some(handle) = start() else { return Asked::Not("no card".to_owned()) };
     let answer = Answer::new();
     handle.ask(Command::Connect { to, port, answer: Arc::clone(&answer) });
+    answer.wait()
+}
+
+/// Sends bytes of the program's memory, behind all that its socket has taken; how many the peer's card has, or `None` if this
+/// cannot be done now.
+pub fn send_from(ports: Ports, bytes: &[u8]) -> Option<usize> {
+    let handle = handle()?;
+    let answer = Answer::new();
+    let (address, len) = (bytes.as_ptr() as usize, bytes.len());
+    handle.ask(Command::Direct { ports, address, len, answer: Arc::clone(&answer) });
     answer.wait()
 }
 

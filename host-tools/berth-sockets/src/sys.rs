@@ -241,6 +241,34 @@ pub fn wait_readable(fd: RawFd, limit: Duration) {
     unsafe { next::poll(&raw mut poll, 1, ms) };
 }
 
+/// Bytes that wait at a socket.
+pub fn waiting(fd: RawFd) -> Option<usize> {
+    let mut n: c_int = 0;
+    // SAFETY: a place for a number.
+    let result = unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut n) };
+    (result == 0).then_some(n as usize)
+}
+
+/// Bytes that a socket has taken and its peer has not.
+pub fn unsent(fd: RawFd) -> Option<usize> {
+    let mut n: c_int = 0;
+    // SAFETY: a place for a number.
+    let result = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut n) };
+    (result == 0).then_some(n as usize)
+}
+
+/// Whether a descriptor blocks, for any time.
+pub fn blocks(fd: RawFd) -> bool {
+    // SAFETY: no memory is involved.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    let mut limit = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut length = size_of::<libc::timeval>() as socklen_t;
+    let at = (&raw mut limit).cast();
+    // SAFETY: a place for the option's value, of the length given.
+    let result = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, at, &raw mut length) };
+    flags >= 0 && flags & libc::O_NONBLOCK == 0 && result == 0 && limit.tv_sec == 0 && limit.tv_usec == 0
+}
+
 /// Takes bytes that have come; 0 at their end.
 ///
 /// # Errors

@@ -18,10 +18,15 @@ use crate::next;
 use crate::pipe::{End, Pipe};
 use crate::sys::{self, Door, Fd, Poller};
 
+/// A message: its bytes, or the end; and whether they are the program's own memory.
+type Sent = (Option<Vec<u8>>, bool);
+
 /// Both directions of a connection between two stand-ins, each with what is under way.
 #[derive(Default)]
 struct Wire {
-    ways: [VecDeque<Option<Vec<u8>>>; 2],
+    ways: [VecDeque<Sent>; 2],
+    /// Bytes of the program's memory that have come, by who has sent them.
+    placed: [u64; 2],
     over: bool,
 }
 
@@ -50,7 +55,10 @@ impl Fake {
     /// Takes what has come.
     fn take(&mut self) {
         if self.front.is_none() {
-            self.front = self.wire.lock().unwrap().ways[1 - self.end].pop_front();
+            let mut wire = self.wire.lock().unwrap();
+            let Some((data, direct)) = wire.ways[1 - self.end].pop_front() else { return };
+            wire.placed[1 - self.end] += data.as_ref().filter(|_| direct).map_or(0, |data| data.len() as u64);
+            self.front = Some(data);
         }
     }
 
@@ -66,13 +74,28 @@ impl Channel for Fake {
     }
 
     fn send(&mut self, len: usize) {
-        self.wire.lock().unwrap().ways[self.end].push_back(Some(self.room[..len].to_vec()));
+        self.wire.lock().unwrap().ways[self.end].push_back((Some(self.room[..len].to_vec()), false));
+    }
+
+    unsafe fn send_from(&mut self, address: usize, len: usize) -> usize {
+        if !self.has_room() {
+            return 0;
+        }
+        let len = len.min(self.room.len());
+        // SAFETY: as our caller's.
+        let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, len) };
+        self.wire.lock().unwrap().ways[self.end].push_back((Some(bytes.to_vec()), true));
+        len
+    }
+
+    fn placed(&self) -> u64 {
+        self.wire.lock().unwrap().placed[self.end]
     }
 
     fn send_end(&mut self) -> bool {
         let room = self.has_room();
         if room {
-            self.wire.lock().unwrap().ways[self.end].push_back(None);
+            self.wire.lock().unwrap().ways[self.end].push_back((None, false));
         }
         room
     }
@@ -158,10 +181,7 @@ fn ready(fd: RawFd, events: i16) {
 }
 
 fn waiting(fd: RawFd) -> usize {
-    let mut n: libc::c_int = 0;
-    // SAFETY: a place for a number.
-    unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut n) };
-    n as usize
+    sys::waiting(fd).unwrap()
 }
 
 /// An end of the connection in the random program.
@@ -302,6 +322,48 @@ fn aftermath(log: &mut Vec<String>, side: usize, socket: &Fd, me: &Side, resets:
     log.push(format!("{side} sends {}", said(sys::send(socket, b"x"))));
     log.push(format!("{side} sends {}", said(sys::send(socket, b"x"))));
     log.push(format!("{side} then {}", said(sys::receive(socket, &mut [0; 4]))));
+}
+
+#[test]
+fn ap_3_bytes_of_the_programs_memory_come_in_their_turn_and_without_a_copy() {
+    let mut rng = Rng(seed(1));
+    let ((a, at_a), (b, at_b)) = (inside(), inside());
+    let [fake_a, fake_b] = Fake::pair(&mut rng);
+    let (mut from, mut to) = (Pipe::new(at_a, fake_a), Pipe::new(at_b, fake_b));
+    let memory = bytes(0, 100, 50_000);
+    assert_eq!(sys::send(&a, &bytes(0, 0, 100)).unwrap(), 100);
+    ready(from.socket_number(), libc::POLLIN);
+    let (mut begun, mut taken, mut got) = (false, None, Vec::new());
+    while got.len() < 50_200 {
+        to.channel.take();
+        assert_eq!((from.run(false), to.run(false)), (None, None));
+        if !begun {
+            // SAFETY: the memory lasts to the end of the test.
+            begun = unsafe { from.send_from(memory.as_ptr() as usize, memory.len()) };
+            // SAFETY: as above.
+            assert!(!begun || !unsafe { from.send_from(memory.as_ptr() as usize, 1) }, "one at a time");
+            if begun {
+                sys::send(&a, &bytes(0, 50_100, 100)).unwrap();
+            }
+        }
+        if let Some(n) = from.taken_from() {
+            from.told_taken();
+            taken = Some(n);
+        }
+        let mut into = [0; 4096];
+        let n = sys::receive(&b, &mut into).unwrap_or(0);
+        got.extend(&into[..n]);
+    }
+    assert_eq!((got, taken), (bytes(0, 0, 50_200), Some(50_000)));
+    assert_eq!((from.sent, from.channel.placed()), (200, 50_000));
+
+    // SAFETY: as above.
+    assert!(unsafe { from.send_from(memory.as_ptr() as usize, memory.len()) });
+    assert_eq!(from.run(false), None);
+    to.channel.take();
+    drop(to);
+    assert_eq!(from.run(false), Some(End::Lost), "the peer has gone");
+    assert!(from.taken_from().unwrap() < memory.len());
 }
 
 #[test]
