@@ -222,12 +222,40 @@ def broken(listener, count):
             pass
 
 
+class Memory:
+    """What idle connections take: at most 16 KiB each, of the process, and pinned."""
+
+    def __init__(self):
+        self.before = self.resident()
+
+    def resident(self):
+        return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def check(self, count):
+        counters = open("/sys/kernel/debug/berth/berth0/counters").read()
+        pinned = int(counters.partition("\nD_PINNED ")[2].split()[0])
+        resident = self.resident() - self.before
+        print(f"{count} connections: {resident} bytes more of memory, {pinned} pinned")
+        assert pinned <= count << 14 and resident <= count << 14
+
+
+def idle(listener, count):
+    listener.listen(count)
+    memory = Memory()
+    connections = [listener.accept()[0] for _ in range(count)]
+    memory.check(count)
+    for connection in connections:
+        connection.sendall(connection.recv(1))
+        assert connection.recv(1) == b""
+
+
 SERVERS = {
     "threads": threads,
     "fork": fork,
     "prefork": prefork,
     "asyncio": serve_asyncio,
     "broken": broken,
+    "idle": idle,
     **{kind: lambda listener, count, kind=kind: Loop(listener, count, kind).run() for kind in LOOPS},
 }
 
@@ -339,6 +367,16 @@ def call_oddly(host, port, count, size):
         copy.close()
 
 
+def call_idly(host, port, count, size):
+    memory = Memory()
+    connections = [socket.create_connection((host, port)) for _ in range(count)]
+    memory.check(count)
+    for connection in connections:
+        connection.sendall(b"x")
+        assert connection.recv(2) == b"x"
+        connection.close()
+
+
 def call_urgently(host, port, count, size):
     for _ in range(count):
         connection = socket.create_connection((host, port))
@@ -396,6 +434,7 @@ CALLS = {
     "in-turn": call_in_turn,
     "oddly": call_oddly,
     "urgently": call_urgently,
+    "idly": call_idly,
     "asyncio": call_asyncio,
     "and-break": call_and_break,
 }

@@ -33,18 +33,21 @@ pub fn set_errno(error: c_int) {
     unsafe { *libc::__errno_location() = error };
 }
 
-/// The ports of a connection within the host, and the family of its socket.
-fn inside(fd: RawFd) -> Option<(Family, Ports)> {
+/// A connection that Berth carries: the family of its socket, its ports within the host, and what the program calls its ends.
+fn carried(fd: RawFd) -> Option<(Family, Ports, Ends)> {
     let (family, peer) = sys::peer_name(fd).ok()?.parse()?;
-    let peer = peer.filter(|peer| peer.ip().is_loopback())?;
     let (_, local) = sys::local_name(fd).ok()?.parse()?;
-    Some((family, Ports { local: local?.port(), peer: peer.port() }))
+    let (local, peer) = (local?, peer?);
+    let ports = Ports { local: local.port(), peer: peer.port() };
+    let ends = names::find(ports)?;
+    // Another host's peer may have the same port.
+    let within = peer.ip().is_loopback() || peer.ip() == ends.local.ip();
+    within.then_some((family, ports, ends))
 }
 
 /// What the program calls the two ends of a connection that Berth carries, and the family of its socket.
 pub fn ends(fd: RawFd) -> Option<(Family, Ends)> {
-    let (family, ports) = inside(fd)?;
-    names::find(ports).map(|ends| (family, ends))
+    carried(fd).map(|(family, _, ends)| (family, ends))
 }
 
 /// The program listens at a socket: so does the card, if peers of other hosts could connect to it.
@@ -143,8 +146,7 @@ pub unsafe fn sends(fd: RawFd, buffer: *const c_void, len: usize) -> Option<ssiz
         return None;
     }
     keeping_errno(|| {
-        let (_, ports) = inside(fd)?;
-        names::find(ports)?;
+        let (_, ports, _) = carried(fd)?;
         // Then the library's end has all that the socket has taken.
         if !sys::blocks(fd) || sys::unsent(fd) != Some(0) {
             return None;

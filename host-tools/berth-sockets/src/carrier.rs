@@ -552,14 +552,14 @@ impl Carrier {
 
     /// Begins to connect a peer's connection to the program's listener.
     fn visit(&mut self, id: u64, link: Link, target: SocketAddrV4, client: SocketAddrV4) -> io::Result<()> {
-        let (visitor, from) = sys::visitor()?;
         let own = self.card.as_ref().map_or(*target.ip(), |card| card.address);
+        let (visitor, from) = sys::visitor(own)?;
         let ports = Ports { local: target.port(), peer: from };
         let ends = Ends { local: SocketAddrV4::new(own, target.port()), peer: client };
         // Before the program can have it.
         names::insert(ports, ends);
         self.poller.add(visitor.as_raw_fd(), id, true)?;
-        match sys::connect(&visitor, target) {
+        match sys::connect(&visitor, ends.local) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
             _ => {}
         }

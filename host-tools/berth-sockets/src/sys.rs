@@ -148,13 +148,13 @@ fn port_of(fd: &Fd) -> io::Result<u16> {
     name.and_then(|(_, address)| address).map(|address| address.port()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// A TCP socket bound to a free port of the host's loopback address, which does not block.
-fn bound() -> io::Result<(Fd, u16)> {
+/// A TCP socket bound to a free port of an address of the host, which does not block.
+fn bound(ip: Ipv4Addr) -> io::Result<(Fd, u16)> {
     // SAFETY: makes a descriptor.
     let fd = Fd::new(unsafe {
         libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0)
     })?;
-    let any = Storage::of(Family::V4, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+    let any = Storage::of(Family::V4, SocketAddrV4::new(ip, 0));
     // SAFETY: a valid address of that length.
     done(unsafe { libc::bind(fd.0, any.as_ptr(), any.length()) })?;
     let port = port_of(&fd)?;
@@ -175,7 +175,7 @@ impl Door {
     /// # Errors
     /// The kernel's.
     pub fn open() -> io::Result<Self> {
-        let (fd, port) = bound()?;
+        let (fd, port) = bound(Ipv4Addr::LOCALHOST)?;
         // SAFETY: no memory is involved.
         done(unsafe { next::listen(fd.0, 1) })?;
         Ok(Self { fd, port })
@@ -204,12 +204,13 @@ impl Door {
     }
 }
 
-/// A socket that is to be connected to a listener of the program.
+/// A socket that is to be connected to a listener of the program, and its port. It has an address of the host that is not the
+/// loopback one: a program that trusts its own host must not trust another one's peer, whoever tells it the address.
 ///
 /// # Errors
 /// The kernel's.
-pub fn visitor() -> io::Result<(Fd, u16)> {
-    bound()
+pub fn visitor(own: Ipv4Addr) -> io::Result<(Fd, u16)> {
+    bound(own)
 }
 
 /// Begins to connect a socket; `WouldBlock`: under way.

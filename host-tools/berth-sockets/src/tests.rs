@@ -159,7 +159,7 @@ fn carry(sockets: [Fd; 2], fakes: [Fake; 2], stop: &AtomicBool) -> [Option<End>;
 /// A connection within the host: the program's end, and the library's.
 fn inside() -> (Fd, Fd) {
     let door = Door::open().unwrap();
-    let (socket, port) = sys::visitor().unwrap();
+    let (socket, port) = sys::visitor(Ipv4Addr::LOCALHOST).unwrap();
     let _ = sys::connect(&socket, SocketAddrV4::new(Ipv4Addr::LOCALHOST, door.port));
     let other = door.enter(port).unwrap();
     (socket, other)
