@@ -32,7 +32,7 @@ def named(first, name):
     line, separator, rest = first.partition(b"\n")
     if not separator:
         return None
-    host, port = name[:2]
+    host, port = name
     assert line.decode() == f"{host} {port}", f"{line} is not {name}"
     return rest
 
@@ -287,8 +287,8 @@ def speak(connection, size):
 
     reader = threading.Thread(target=listen)
     reader.start()
-    host, port = connection.getsockname()[:2]
-    connection.sendall(f"{host.removeprefix('::ffff:')} {port}\n".encode())
+    host, port = connection.getsockname()
+    connection.sendall(f"{host} {port}\n".encode())
     for piece in pieces(data):
         connection.sendall(piece)
     connection.shutdown(socket.SHUT_WR)
@@ -309,14 +309,6 @@ def call_plainly(host, port, count, size):
     for speaker in speakers:
         speaker.join()
     assert not failed
-
-
-def call_mapped(host, port, count, size):
-    for _ in range(count):
-        connection = socket.socket(socket.AF_INET6)
-        connection.connect((f"::ffff:{host}", port))
-        assert connection.getpeername()[:2] == (f"::ffff:{host}", port)
-        speak(connection, size)
 
 
 def call_in_turn(host, port, count, size):
@@ -430,7 +422,6 @@ def call_and_break(host, port, count, size):
 
 CALLS = {
     "plainly": call_plainly,
-    "mapped": call_mapped,
     "in-turn": call_in_turn,
     "oddly": call_oddly,
     "urgently": call_urgently,

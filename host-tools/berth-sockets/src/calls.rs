@@ -52,7 +52,7 @@ pub fn ends(fd: RawFd) -> Option<(Family, Ends)> {
 
 /// The program listens at a socket: so does the card, if peers of other hosts could connect to it.
 pub fn listens(fd: RawFd) {
-    if process::knows(fd) || !sys::is_tcp(fd) {
+    if !sys::is_tcp(fd) {
         return;
     }
     let Some((family, Some(address))) = sys::local_name(fd).ok().and_then(|name| name.parse()) else { return };
@@ -158,11 +158,9 @@ pub unsafe fn sends(fd: RawFd, buffer: *const c_void, len: usize) -> Option<ssiz
     })
 }
 
-/// Ends the direction to the peer of all sockets of the process that Berth carries.
+/// Ends the direction to the peer of all sockets of the process that Berth carries. Fit for a signal handler.
 pub fn ends_all() {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
-    let all = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    for fd in all.collect::<Vec<RawFd>>() {
+    for fd in 0..sys::descriptors() {
         if !sys::INTERNAL.contains(fd) && ends(fd).is_some() {
             // SAFETY: no memory is involved.
             unsafe { libc::shutdown(fd, libc::SHUT_WR) };

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -64,13 +65,6 @@ impl<T> Answer<T> {
             }
             value = self.given.wait(value).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-
-    /// Waits for it, for so long at most.
-    pub fn wait_for(&self, limit: Duration) -> Option<T> {
-        let empty = |value: &mut Option<T>| value.is_none();
-        let waited = self.given.wait_timeout_while(locked(&self.value), limit, empty);
-        waited.unwrap_or_else(PoisonError::into_inner).0.take()
     }
 }
 
@@ -139,17 +133,16 @@ pub enum Command {
         /// Where the program's listeners are.
         targets: Vec<SocketAddrV4>,
     },
-    /// The process ends: answer when all that was sent is acknowledged.
-    Finish {
-        /// Given then.
-        done: Arc<Answer<()>>,
-    },
 }
 
 /// By which the program's threads reach the carrier.
 pub struct Handle {
     commands: Mutex<Vec<Command>>,
     wake: Fd,
+    /// The process ends.
+    finishes: AtomicBool,
+    /// Readable when all that was sent then is acknowledged.
+    finished: Fd,
 }
 
 impl Handle {
@@ -158,7 +151,12 @@ impl Handle {
     /// # Errors
     /// The kernel gives no descriptors, or no thread.
     pub fn start() -> io::Result<Arc<Self>> {
-        let handle = Arc::new(Self { commands: Mutex::new(Vec::new()), wake: sys::eventfd()? });
+        let handle = Arc::new(Self {
+            commands: Mutex::new(Vec::new()),
+            wake: sys::eventfd()?,
+            finishes: AtomicBool::new(false),
+            finished: sys::eventfd()?,
+        });
         let poller = Poller::new()?;
         poller.add(handle.wake.as_raw_fd(), COMMANDS, false)?;
         let carrier = Carrier {
@@ -175,12 +173,18 @@ impl Handle {
             last: FIRST,
             absent: HashMap::new(),
             changed: HashSet::new(),
-            finishing: Vec::new(),
         };
         sys::without_signals(|| {
             std::thread::Builder::new().name("berth-sockets".to_owned()).spawn(move || carrier.run())
         })?;
         Ok(handle)
+    }
+
+    /// The process ends: waits until all that was sent is acknowledged, for so long at most. Fit for a signal handler.
+    pub fn finish(&self, limit: Duration) {
+        self.finishes.store(true, Ordering::Release);
+        sys::signal(&self.wake);
+        sys::wait_readable(self.finished.as_raw_fd(), limit);
     }
 
     /// Asks for something.
@@ -254,7 +258,6 @@ struct Carrier {
     absent: HashMap<Ipv4Addr, Instant>,
     /// Connections for which there may be something to do.
     changed: HashSet<u64>,
-    finishing: Vec<Arc<Answer<()>>>,
 }
 
 impl Carrier {
@@ -429,7 +432,6 @@ impl Carrier {
                     let ends = sys::process(parent).ok();
                     self.parent = ends.filter(|fd| self.poller.add(fd.as_raw_fd(), PARENT, false).is_ok());
                 }
-                Command::Finish { done } => self.finishing.push(done),
             }
         }
     }
@@ -644,7 +646,7 @@ impl Carrier {
 
     /// Tells the ending process when nothing is left to be acknowledged.
     fn finish(&mut self) {
-        if self.finishing.is_empty() {
+        if !self.handle.finishes.load(Ordering::Acquire) {
             return;
         }
         // Those that are not there yet have not been used.
@@ -665,7 +667,8 @@ impl Carrier {
                     told(flow.ends, pipe, End::Closed);
                 }
             }
-            self.finishing.drain(..).for_each(|done| done.give(()));
+            self.handle.finishes.store(false, Ordering::Relaxed);
+            sys::signal(&self.handle.finished);
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::card::Card;
 use crate::carrier::{Answer, Asked, Command, Handle};
 use crate::descriptors::Set;
 use crate::names::{self, Ports};
+use crate::rules;
 use crate::sys;
 
 /// The carrier of this process; null before it is started.
@@ -46,6 +47,8 @@ fn unpack(word: u64) -> SocketAddrV4 {
 /// When the library is loaded.
 pub fn begin() {
     PID.store(pid(), Ordering::Relaxed);
+    // A child finds them read.
+    rules::read();
     // Without it Berth carries nothing, see `start`.
     let _ = names::create();
     // SAFETY: the function is fit for a child of a process with threads.
@@ -97,9 +100,7 @@ fn start() -> Option<&'static Handle> {
 
 /// Listens for a listener of the program.
 pub fn listen(fd: i32, target: SocketAddrV4) {
-    if !LISTENERS.insert(fd) {
-        return;
-    }
+    LISTENERS.insert(fd);
     let Some(handle) = start() else { return };
     let word = pack(target);
     for place in &TARGETS {
@@ -187,10 +188,9 @@ pub fn tell(command: Command) {
     }
 }
 
-/// The process ends, and its sockets are shut: waits until peers have what was sent.
+/// The process ends, and its sockets are shut: waits until peers have what was sent. Fit for a signal handler.
 pub fn end() {
-    let Some(handle) = handle() else { return };
-    let done = Answer::new();
-    handle.ask(Command::Finish { done: Arc::clone(&done) });
-    done.wait_for(FINISH);
+    if let Some(handle) = handle() {
+        handle.finish(FINISH);
+    }
 }

@@ -39,22 +39,44 @@ impl Ports {
     }
 }
 
+/// All of it.
+struct Rules {
+    ports: Ports,
+    timeout: Duration,
+    log: Option<String>,
+}
+
+static RULES: OnceLock<Rules> = OnceLock::new();
+
+fn rules() -> &'static Rules {
+    RULES.get_or_init(|| {
+        let text = |name| std::env::var(name).unwrap_or_default();
+        Rules {
+            ports: Ports::new(&text(PORTS)),
+            timeout: text(TIMEOUT).parse().map_or(DEFAULT_TIMEOUT, Duration::from_millis),
+            log: Some(text(LOG)).filter(|path| !path.is_empty()),
+        }
+    })
+}
+
+/// Reads the environment, unless that has been done.
+pub fn read() {
+    rules();
+}
+
 /// Whether Berth may carry connections to a port.
 pub fn port(port: u16) -> bool {
-    static CHOSEN: OnceLock<Ports> = OnceLock::new();
-    CHOSEN.get_or_init(|| Ports::new(&std::env::var(PORTS).unwrap_or_default())).has(port)
+    rules().ports.has(port)
 }
 
 /// How long a host has to answer.
 pub fn timeout() -> Duration {
-    let text = std::env::var(TIMEOUT).unwrap_or_default();
-    text.parse().map_or(DEFAULT_TIMEOUT, Duration::from_millis)
+    rules().timeout
 }
 
 /// Writes a line, if the user wants to have it.
 pub fn log(line: impl Display) {
-    static WHERE: OnceLock<Option<String>> = OnceLock::new();
-    let Some(path) = WHERE.get_or_init(|| std::env::var(LOG).ok().filter(|path| !path.is_empty())) else { return };
+    let Some(path) = &rules().log else { return };
     let line = format!("berth-sockets[{}]: {line}\n", std::process::id());
     // Nobody is there to be told that it cannot be written.
     if path == "stderr" {

@@ -148,6 +148,15 @@ fn port_of(fd: &Fd) -> io::Result<u16> {
     name.and_then(|(_, address)| address).map(|address| address.port()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Above all descriptors of the process that may be sockets.
+pub fn descriptors() -> RawFd {
+    /// A process that may have more has seldom.
+    const MOST: libc::c_long = 1 << 14;
+    // SAFETY: no memory is involved.
+    let most = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
+    most.clamp(0, MOST) as RawFd
+}
+
 /// A TCP socket bound to a free port of an address of the host, which does not block.
 fn bound(ip: Ipv4Addr) -> io::Result<(Fd, u16)> {
     // SAFETY: makes a descriptor.
