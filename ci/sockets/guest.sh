@@ -62,22 +62,23 @@ serve() {
     fi
 }
 
+# It gives the other direction half a second after the first has ended, if nothing says more.
 # A file one way, from the client, and another one back.
 file() {
     bytes 300000
     bytes 4097
     meet "$name.bytes"
-    pair "$(by server) socat TCP-LISTEN:$port,reuseaddr OPEN:$share/bytes.4097,rdonly!!OPEN:/tmp/got,creat,trunc" \
-        "$(by client) socat TCP:$peer:$port OPEN:$share/bytes.300000,rdonly!!OPEN:/tmp/got,creat,trunc"
+    pair "$(by server) socat -t 60 TCP-LISTEN:$port,reuseaddr OPEN:$share/bytes.4097,rdonly!!OPEN:/tmp/got,creat,trunc" \
+        "$(by client) socat -t 60 TCP:$peer:$port OPEN:$share/bytes.300000,rdonly!!OPEN:/tmp/got,creat,trunc"
     if [ "$role" = a ]; then cmp "$share/bytes.300000" /tmp/got; else cmp "$share/bytes.4097" /tmp/got; fi
 }
 
 # Each connection is another program's, which a child of the server becomes.
-executed() { serve "$(by server) socat TCP-LISTEN:$port,reuseaddr,fork EXEC:'tr a-z A-Z'" upper; }
+executed() { serve "$(by server) socat -t 60 TCP-LISTEN:$port,reuseaddr,fork EXEC:'tr a-z A-Z'" upper; }
 
 upper() {
     for word in small letters; do
-        $(by client) sh -c "echo $word | socat - TCP:$peer:$port" >> /tmp/upper
+        $(by client) sh -c "echo $word | socat -t 60 - TCP:$peer:$port" >> /tmp/upper
     done
     [ "$(cat /tmp/upper)" = "SMALL
 LETTERS" ]
@@ -163,7 +164,7 @@ filter=$some
 for n in 0 1 4097 300000; do bytes $n; done
 sizes='0 1 4097 300000'
 p=plainly
-check ap_3_servers_of_many_kinds carries python threads,fork,prefork,select,poll,epoll,edge $p,$p,$p,$p,$p,$p,$p 4 20000
+check ap_3_servers_of_many_kinds carries python threads,fork,prefork,select,poll,epoll,edge $p,$p,$p,$p,$p,$p,$p 4 9000
 check ap_3_python_server_whose_parent_has_ended carries python orphan in-turn 1 1000
 check ap_3_what_else_sockets_do carries python threads,threads oddly,urgently 2 5000
 # The process may have 48 queue pairs: the other connections are TCP's.
