@@ -30,11 +30,12 @@ carries() {
     fi
 }
 
-# A test in each of the three ways: its name, and a command.
-three() {
+# A test with the library in both guests, and in one: its name, which one, and a command.
+twice() {
     test=$1
-    shift
-    for how in both server client; do
+    one=$2
+    shift 2
+    for how in both "$one"; do
         check "${test}_$how" carries "$@"
     done
     how=both
@@ -171,18 +172,18 @@ check ap_3_what_else_sockets_do carries python threads,threads oddly,urgently 2 
 check ap_3_idle_connections_take_little carries python idle idly 52 0
 check ap_3_resets_and_kills carries python broken and-break 4 20000
 check ap_3_a_port_is_left_out excluded
-three ap_3_socat file
-three ap_3_socat_exec executed
-three ap_3_iperf3 measured
+twice ap_3_socat server file
+twice ap_3_socat_exec client executed
+twice ap_3_iperf3 server measured
 check ap_3_iperf3_reverse_streams carries measured -R -P 3 -B $own
-three ap_3_http_server_and_curl web
+twice ap_3_http_server_and_curl client web
 if [ "$long" = true ]; then
     bytes 4194304
     sizes=4194304
     check ap_3_http_server_and_curl_4_mib carries web
 fi
-three ap_3_redis redis
-three ap_3_rsync mirrored
-three ap_3_memcached cached
-three ap_3_python_asyncio python asyncio asyncio 4 50000
+twice ap_3_redis server redis
+twice ap_3_rsync client mirrored
+twice ap_3_memcached server cached
+twice ap_3_python_asyncio client python asyncio asyncio 4 50000
 exit 0
