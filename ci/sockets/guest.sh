@@ -186,4 +186,7 @@ twice ap_3_redis server redis
 twice ap_3_rsync client mirrored
 twice ap_3_memcached server cached
 twice ap_3_python_asyncio client python asyncio asyncio 4 50000
+# The other card loses its peer.
+losses() { :; }
+check ap_3_the_card_leaves carries python unplugged in-vain 1 0
 exit 0

@@ -71,6 +71,14 @@ pub fn accepts(fd: RawFd) {
     }
 }
 
+/// Logs a connection that the kernel carries.
+pub fn accepted_by_tcp(fd: RawFd) {
+    let peer = sys::peer_name(fd).ok().and_then(|name| name.parse()?.1);
+    if let Some(peer) = peer.filter(|_| sys::is_tcp(fd)) {
+        rules::log(format_args!("tcp from {peer}"));
+    }
+}
+
 /// The port of a listener that is about to be closed.
 pub fn closes(fd: RawFd) -> Option<u16> {
     if !process::forget(fd) {

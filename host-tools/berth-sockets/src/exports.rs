@@ -14,7 +14,7 @@ use crate::names::Ends;
 use crate::next;
 use crate::process;
 use crate::rules;
-use crate::sys::{self, INTERNAL};
+use crate::sys::INTERNAL;
 
 /// Functions by the C library's names.
 macro_rules! exports {
@@ -50,7 +50,7 @@ unsafe fn accepted(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, ro
             unsafe { Storage::of(family, ends.peer).give(address, length) };
         }
         Some(_) => {}
-        None if sys::is_tcp(fd) => rules::log("tcp accepted"),
+        None if rules::logs() => calls::accepted_by_tcp(fd),
         None => {}
     });
 }

@@ -74,6 +74,11 @@ pub fn timeout() -> Duration {
     rules().timeout
 }
 
+/// Whether the user wants to have lines.
+pub fn logs() -> bool {
+    rules().log.is_some()
+}
+
 /// Writes a line, if the user wants to have it.
 pub fn log(line: impl Display) {
     let Some(path) = &rules().log else { return };
