@@ -63,6 +63,11 @@ impl Card {
         [self.context.as_fd(), self.context.event_fd(), self.completions.event_fd()].map(|fd| fd.as_raw_fd())
     }
 
+    /// Whether the card was reset or has gone.
+    pub fn is_lost(&self) -> bool {
+        matches!(self.context.pinned(), Err(Error::DeviceLost))
+    }
+
     /// Readable when connections may have come, begun or ended.
     pub fn events(&self) -> RawFd {
         self.context.event_fd().as_raw_fd()

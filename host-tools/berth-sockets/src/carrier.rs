@@ -366,6 +366,10 @@ impl Carrier {
     }
 
     fn take_events(&mut self) {
+        if self.card.as_ref().is_some_and(Card::is_lost) {
+            // Its events would be signalled for ever.
+            return self.lose_card();
+        }
         let mut requests = Vec::new();
         for listening in &self.listening {
             loop {
