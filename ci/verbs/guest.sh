@@ -20,6 +20,8 @@ esac
 own=192.0.2.$number
 peer=192.0.2.$((3 - number))
 export PYTHONDONTWRITEBYTECODE=1
+# Counters of connection management.
+control='CONTROL_BAD|'
 # Of the test that runs.
 name=
 number_of_test=0
@@ -52,7 +54,7 @@ await() {
 # foreign queue pair has no receive for them, or has not heard of an answer in time. Then the program may have gone, with
 # its queue pair and its memory (RX_CORE_FULL, PAGE_FAULTS).
 losses() {
-    grep -E '^[CFD]_(RX_(TRUNCATED|OVERSIZED|MAC_ERROR|BAD_ICRC)|DMA_(NO_TRANSLATION|HOST_ERROR|TIMEOUTS|UNEXPECTED)|DOORBELL_(DENIED|MALFORMED)|BAR_BAD_ACCESS|CMD_BAD|CQ_OVERRUN|LISTS_REFUSED|FP_(BAD_WQE|BAD_ACKS)|RAW_(BAD|TOO_LONG)|NO_CREDIT|BAD_(OPCODE|HEADER|INDEX|COMMAND|EVENTS)|CONTROL_BAD|LIST_REFUSED|WITHDRAWN|PEERS_LOST|ACCESS_REFUSED|FENCE_TIMEOUTS|RESETS|HEARTBEAT_LOST) ' \
+    grep -E "^[CFD]_(RX_(TRUNCATED|OVERSIZED|MAC_ERROR|BAD_ICRC)|DMA_(NO_TRANSLATION|HOST_ERROR|TIMEOUTS|UNEXPECTED)|DOORBELL_(DENIED|MALFORMED)|BAR_BAD_ACCESS|CMD_BAD|CQ_OVERRUN|LISTS_REFUSED|FP_(BAD_WQE|BAD_ACKS)|RAW_(BAD|TOO_LONG)|NO_CREDIT|BAD_(OPCODE|HEADER|INDEX|COMMAND|EVENTS)|${control}LIST_REFUSED|WITHDRAWN|PEERS_LOST|ACCESS_REFUSED|FENCE_TIMEOUTS|RESETS|HEARTBEAT_LOST) " \
         "$card/counters"
 }
 
@@ -303,6 +305,12 @@ leaves() {
     dmesg -l emerg,alert,crit,err | grep -v '^$' > /tmp/errors && { cat /tmp/errors; return 1; }
     true
 }
+
+# Part `sockets` uses all of the above for programs of its own.
+if [ -e "$share/sockets.sh" ]; then
+    . "$share/sockets.sh"
+    exit 0
+fi
 
 # All others need it.
 some=$filter

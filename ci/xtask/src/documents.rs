@@ -83,7 +83,7 @@ fn pages(repo: &Path) -> Result<Vec<Page>> {
 /// The functions of all Rust files and the tests of all scripts, and the files that have them.
 fn functions(repo: &Path) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let mut found = BTreeMap::<String, BTreeSet<String>>::new();
-    for (ending, before) in [("rs", "fn "), ("sh", "\ncheck ")] {
+    for (ending, before) in [("rs", "fn "), ("sh", "\ncheck "), ("sh", "\ntwice ")] {
         let mut files = Vec::new();
         for folder in SOURCE_FOLDERS {
             walk(&repo.join(folder), ending, &mut files)?;

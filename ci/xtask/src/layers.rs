@@ -63,6 +63,19 @@ const TREES: &[Tree] = &[
         ],
     },
     Tree {
+        top: "host-tools/berth-sockets/src/lib.rs",
+        ranks: &[
+            &["address", "channel", "descriptors", "next", "rules", "wire"],
+            &["names", "sys"],
+            &["card", "pipe"],
+            &["carrier"],
+            &["process"],
+            &["calls"],
+            &["exports"],
+            &["tests"],
+        ],
+    },
+    Tree {
         top: "hw-rtl/host/src/lib.rs",
         ranks: &[
             &["frames", "memory"],

@@ -34,6 +34,7 @@ mod progress;
 mod provider;
 mod report;
 mod riscv;
+mod sockets;
 mod steps;
 mod sysroot;
 mod test;

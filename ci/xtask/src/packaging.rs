@@ -106,7 +106,7 @@ pub fn fresh(builder: &Builder, name: &str) -> Result<PathBuf> {
 }
 
 /// Writes what a host needs to use a card into a folder: the driver's sources, the firmware, the program `berth`, the provider
-/// of libibverbs.
+/// of libibverbs, the library for programs of sockets.
 ///
 /// # Errors
 /// When a part does not build, or the folder is there already or cannot be written.
@@ -115,7 +115,7 @@ pub fn package(builder: &Builder, to: &Path) -> Result<()> {
     copy(&builder.context.repo.join("driver"), &to.join("driver"))?;
     fs::copy(builder.firmware()?.image, to.join("berth-fw.bin"))?;
     fs::copy(builder.guest_programs(Flavour::Stock)?.join("berth"), to.join("berth"))?;
-    for file in builder.provider()? {
+    for file in builder.provider()?.into_iter().chain([builder.preloaded()?]) {
         fs::copy(&file, to.join(file.file_name().context("it has a name")?))?;
     }
     Ok(())

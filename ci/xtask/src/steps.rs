@@ -381,6 +381,17 @@ impl Builder {
         Ok([library, self.context.repo.join("host-tools/berth-verbs/berth.driver")])
     }
 
+    /// Builds the library that is preloaded to programs of sockets, for the sysroot's Debian; returns it.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn preloaded(&self) -> Result<PathBuf> {
+        let arguments = ["build", "--profile", "plugin", "--package", "berth-sockets"];
+        let mut command = self.cargo(&self.context.repo, "target-provider", &arguments)?;
+        self.cargo_step("the library for programs of sockets", None, "preloaded", &mut command)?;
+        Ok(self.context.built.join("target-provider/plugin/libberth_sockets.so"))
+    }
+
     /// A make command that builds the driver for a kernel into `output`.
     ///
     /// # Errors

@@ -31,13 +31,15 @@ use crate::packaging;
 use crate::panics;
 use crate::progress::{self, Output, Progress, clock};
 use crate::report::Figures;
+use crate::sockets;
 use crate::steps::{Builder, Parts};
 use crate::verbs;
 
 /// The table in the documentation that a `--long` run brings up to date.
 const LONG_RESULT: &str = "docs/results/long-tests.md";
 /// Parts that do more with `--long`; they stand in that table beside those that run only with it.
-const LONGER: &[&str] = &["fuzz", "model-check", "formal", "rtl", "rtl-units", "system", "verbs", "endurance"];
+const LONGER: &[&str] =
+    &["fuzz", "model-check", "formal", "rtl", "rtl-units", "system", "verbs", "sockets", "endurance"];
 /// Parts of which each test has a row of its own there, also when it ran alone (`--filter`).
 const EACH_TEST: &[&str] = &["endurance"];
 
@@ -83,12 +85,13 @@ const NOT_LINKED: [(&str, &str); 10] = [
 /// Parts that run one after the other beside the rest: guests wait for each other and for their cards more than they
 /// compute, and would leave half of a small machine idle. Two pairs of guests at once are too many for it: with their
 /// simulators they are more threads than processors, and each waits for one that does not run.
-const BESIDE: [&str; 17] = [
+const BESIDE: [&str; 18] = [
     "bridge",
     "driver",
     "system",
     "verbs",
     "verbs-rxe",
+    "sockets",
     "environments",
     "endurance",
     "install",
@@ -197,7 +200,7 @@ const NEEDS: [(&[&str], &[Need]); 6] = [
     (&["verbs-rxe"], &[Need::Kernel(Flavour::Stock), Need::Kernel(Flavour::Test), Need::GuestParts]),
     (&["driver-tree"], &[Need::Kernel(Flavour::Test)]),
     (
-        &["system", "verbs", "environments", "endurance", "system-iommu", "system-large", "driver-mutants"],
+        &["system", "verbs", "sockets", "environments", "endurance", "system-iommu", "system-large", "driver-mutants"],
         &[Need::Kernel(Flavour::Test), Need::GuestParts],
     ),
     (&["system-kcsan"], &[Need::Kernel(Flavour::Kcsan), Need::GuestParts]),
@@ -302,6 +305,12 @@ const PARTS: &[Part] = &[
         about: "the same programs between a card and Linux' soft RoCE, in two guests",
         long: false,
         run: Tester::verbs_rxe,
+    },
+    Part {
+        name: "sockets",
+        about: "Debian's unmodified programs that use TCP sockets, in two guests; larger files with --long",
+        long: false,
+        run: Tester::sockets,
     },
     Part {
         name: "environments",
@@ -979,7 +988,7 @@ impl Tester {
         let installed = verbs::Installed::new(&self.builder)?;
         let mut options = guest::Options::new(Flavour::Test);
         installed.set(&mut options);
-        let mut run = guest::Run::new()?;
+        let run = guest::Run::new()?;
         if rxe {
             verbs::Installed::set_rxe(&self.builder, &mut options)?;
             // Which of the two is wrong shows on the wire.
@@ -989,36 +998,20 @@ impl Tester {
         let mut progress = Progress::start(title, Some("3 min"));
         let end = guest::run(&self.builder, &installed.parts, &options, &run, &mut progress);
         progress.finish(end.as_ref().is_ok_and(|e| e.faults().is_empty()));
-        let mut counts = Counts { tests: told(&run), ..Counts::default() };
-        for test in &counts.tests {
-            let lines = test.lines.join("\n");
-            match test.result.as_str() {
-                "ok" => {
-                    counts.passed += 1;
-                    test.lines.iter().for_each(|line| progress::line(&format!("  {}: {line}", test.name)));
-                }
-                result => {
-                    counts.failed += 1;
-                    counts.notes.push(format!("{}: {result}\n{lines}", test.name));
-                }
-            }
-        }
-        let fault = match end {
-            Err(error) if progress::interrupted() => return Err(error),
-            Err(error) => Some(format!("{error:#}")),
-            Ok(end) => Some(end.faults().join("\n")).filter(|faults| !faults.is_empty()),
-        };
-        if let Some(fault) = fault {
-            counts.add(Counts::failure(fault));
-        }
-        if counts.passed + counts.failed == 0 {
-            counts.add(Counts::failure("the guests ran no test".to_owned()));
-        }
-        if counts.failed > 0 {
-            run.preserve();
-            counts.notes.push(format!("logs: {}", run.folder.display()));
-        }
-        Ok(counts)
+        of_programs(run, end)
+    }
+
+    /// Programs of others that use sockets; each is a test.
+    fn sockets(&self) -> Result<Counts> {
+        let installed = sockets::installed(&self.builder)?;
+        let mut options = guest::Options::new(Flavour::Test);
+        installed.set(&mut options);
+        let run = guest::Run::new()?;
+        sockets::prepare(&run, self.arguments.filter.as_deref().unwrap_or_default(), self.arguments.long)?;
+        let mut progress = Progress::start("programs that use sockets, in two guests", Some("4 min"));
+        let end = guest::run(&self.builder, &installed.parts, &options, &run, &mut progress);
+        progress.finish(end.as_ref().is_ok_and(|e| e.faults().is_empty()));
+        of_programs(run, end)
     }
 
     /// Guests in other environments than usual, one after the other.
@@ -1358,6 +1351,40 @@ fn count_cargo_tests(lines: &[String]) -> Counts {
         }
     }
     counts
+}
+
+/// What guests have told of programs that each are a test.
+fn of_programs(mut run: guest::Run, end: Result<guest::End>) -> Result<Counts> {
+    let mut counts = Counts { tests: told(&run), ..Counts::default() };
+    for test in &counts.tests {
+        let lines = test.lines.join("\n");
+        match test.result.as_str() {
+            "ok" => {
+                counts.passed += 1;
+                test.lines.iter().for_each(|line| progress::line(&format!("  {}: {line}", test.name)));
+            }
+            result => {
+                counts.failed += 1;
+                counts.notes.push(format!("{}: {result}\n{lines}", test.name));
+            }
+        }
+    }
+    let fault = match end {
+        Err(error) if progress::interrupted() => return Err(error),
+        Err(error) => Some(format!("{error:#}")),
+        Ok(end) => Some(end.faults().join("\n")).filter(|faults| !faults.is_empty()),
+    };
+    if let Some(fault) = fault {
+        counts.add(Counts::failure(fault));
+    }
+    if counts.passed + counts.failed == 0 {
+        counts.add(Counts::failure("the guests ran no test".to_owned()));
+    }
+    if counts.failed > 0 {
+        run.preserve();
+        counts.notes.push(format!("logs: {}", run.folder.display()));
+    }
+    Ok(counts)
 }
 
 /// The tests of both guests of a run, also of those that were ended early.

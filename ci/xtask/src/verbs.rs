@@ -46,22 +46,28 @@ impl Installed {
         let host = Host::ensure(&builder.context)?;
         let folder = fresh(builder, "verbs")?;
         let root = copy_of(&host, &folder)?;
-        let add = |from: &Path, to: &str| -> Result<()> {
-            let to = root.path(to);
-            fs::create_dir_all(to.parent().context("it has a parent")?)?;
-            fs::copy(from, &to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
-            Ok(fs::set_permissions(&to, fs::Permissions::from_mode(0o644))?)
-        };
-        add(&driver, "usr/lib/modules/berth.ko")?;
-        add(&firmware.image, "usr/lib/firmware/berth/berth-fw.bin")?;
-        for (file, folder) in provider.iter().zip([LIBRARIES, NAMES]) {
-            let name = file.file_name().context("it has a name")?.display();
-            add(file, &format!("{folder}/{name}"))?;
-        }
         // The guests' files are read-only.
         fs::create_dir(root.path("mnt/share"))?;
         let parts = Parts { kernel, driver: None, firmware: None, simulator: Some(simulator), programs: None };
-        Ok(Self { parts, root: root.path("/"), folder })
+        let installed = Self { parts, root: root.path("/"), folder };
+        installed.add(&driver, "usr/lib/modules/berth.ko")?;
+        installed.add(&firmware.image, "usr/lib/firmware/berth/berth-fw.bin")?;
+        for (file, folder) in provider.iter().zip([LIBRARIES, NAMES]) {
+            let name = file.file_name().context("it has a name")?.display();
+            installed.add(file, &format!("{folder}/{name}"))?;
+        }
+        Ok(installed)
+    }
+
+    /// Puts a file into the host.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn add(&self, from: &Path, to: &str) -> Result<()> {
+        let to = self.root.join(to);
+        fs::create_dir_all(to.parent().context("it has a parent")?)?;
+        fs::copy(from, &to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
+        Ok(fs::set_permissions(&to, fs::Permissions::from_mode(0o644))?)
     }
 
     /// Changes the usual options to those of such guests.

@@ -558,6 +558,13 @@ impl Context {
         Listener::new(&self.inner, service)
     }
 
+    /// eventfd that connection events signal, for `poll`/`epoll`, while nobody waits for one here. After it was readable,
+    /// ask every object that may have changed, without waiting ([`Listener::next`], [`QueuePair::wait_established`],
+    /// [`QueuePair::wait_closed`]): the first call that finds nothing takes its count.
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.inner.event_fd()
+    }
+
     /// Waits for the next connection event of any object of this context. Objects that wait for their own events
     /// (a [`Listener`], [`QueuePair::wait_established`]) must then not be used at the same time.
     ///

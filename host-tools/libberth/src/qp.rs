@@ -657,6 +657,12 @@ impl QueuePair {
         Ok(QpState::new(&arg.state))
     }
 
+    /// Drops the queue pair; answers whether the buffers of its elements may be freed. If not, the card could not be told,
+    /// and may still use them.
+    pub fn end(mut self) -> bool {
+        self.destroy()
+    }
+
     /// Destroys the queue pair now; answers whether its buffers may be freed.
     pub(crate) fn destroy(&mut self) -> bool {
         if self.destroyed || !self.context.is_owned() {
