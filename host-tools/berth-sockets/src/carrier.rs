@@ -666,11 +666,14 @@ impl Carrier {
             left |= !pipe.is_sent();
         }
         if !left {
-            for flow in self.flows.values() {
+            // The card lets go of the process's memory before that goes: peers may still send into it.
+            for (_, flow) in self.flows.drain() {
                 if let Some(Stage::Carried { pipe }) = &flow.stage {
                     told(flow.ends, pipe, End::Closed);
                 }
             }
+            self.by_number.clear();
+            self.listening.clear();
             self.handle.finishes.store(false, Ordering::Relaxed);
             sys::signal(&self.handle.finished);
         }
