@@ -228,13 +228,10 @@ def unplugged(listener, count):
     device = os.path.basename(os.readlink("/sys/class/net/eth0/device"))
     with open("/sys/bus/pci/drivers/berth/unbind", "w") as file:
         file.write(device)
-    find_reset(connection)
-
-
-def find_reset(connection):
     try:
-        connection.recv(1)
-        raise AssertionError("there are bytes, or an end")
+        while connection.recv(PIECE):
+            pass
+        raise AssertionError("the end came in order")
     except ConnectionResetError:
         pass
 
@@ -390,7 +387,12 @@ def call_idly(host, port, count, size):
 
 
 def call_in_vain(host, port, count, size):
-    find_reset(socket.create_connection((host, port)))
+    connection = socket.create_connection((host, port))
+    try:
+        while True:
+            connection.sendall(bytes(4 * PIECE))
+    except ConnectionError as error:
+        print(error)
 
 
 def call_urgently(host, port, count, size):
