@@ -222,20 +222,6 @@ def broken(listener, count):
             pass
 
 
-def unplugged(listener, count):
-    """The card goes while it is used."""
-    connection, _ = listener.accept()
-    device = os.path.basename(os.readlink("/sys/class/net/eth0/device"))
-    with open("/sys/bus/pci/drivers/berth/unbind", "w") as file:
-        file.write(device)
-    try:
-        while connection.recv(PIECE):
-            pass
-        raise AssertionError("the end came in order")
-    except ConnectionResetError:
-        pass
-
-
 class Memory:
     """What idle connections take, beside the first one: at most 16 KiB each, of the process, and pinned."""
 
@@ -271,7 +257,6 @@ SERVERS = {
     "asyncio": serve_asyncio,
     "broken": broken,
     "idle": idle,
-    "unplugged": unplugged,
     **{kind: lambda listener, count, kind=kind: Loop(listener, count, kind).run() for kind in LOOPS},
 }
 
@@ -386,15 +371,6 @@ def call_idly(host, port, count, size):
         connection.close()
 
 
-def call_in_vain(host, port, count, size):
-    connection = socket.create_connection((host, port))
-    try:
-        while True:
-            connection.sendall(bytes(4 * PIECE))
-    except ConnectionError as error:
-        print(error)
-
-
 def call_urgently(host, port, count, size):
     for _ in range(count):
         connection = socket.create_connection((host, port))
@@ -452,7 +428,6 @@ CALLS = {
     "oddly": call_oddly,
     "urgently": call_urgently,
     "idly": call_idly,
-    "in-vain": call_in_vain,
     "asyncio": call_asyncio,
     "and-break": call_and_break,
 }
