@@ -19,7 +19,7 @@ use crate::wire::{END, Hello, LEFT};
 /// Bytes of a receive, and of the longest message.
 const BYTES: usize = 4096;
 /// Receives that a connection begins with. One that gets more bytes than they hold gets more.
-const FIRST_RECEIVES: usize = 2;
+const FIRST_RECEIVES: usize = 1;
 /// Receives that a connection may have.
 const RECEIVES: usize = 16;
 /// Messages with bytes that may be under way to the peer.
