@@ -21,10 +21,20 @@ pub(super) struct Name {
     pub(super) mac: [u8; 6],
 }
 
+/// What a peer is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// It is being asked, by this transaction.
+    Asked(u64),
+    Berth,
+    /// It has said that it is none, or nothing.
+    Other,
+}
+
 #[derive(Clone, Copy)]
 struct Entry {
     name: Name,
-    is_berth: bool,
+    what: What,
     since: Instant<Monotonic>,
 }
 
@@ -32,8 +42,6 @@ struct State {
     known: KVec<Entry>,
     /// The next entry that is forgotten for another one.
     oldest: usize,
-    /// Who is being asked, and by which transaction.
-    asked: Option<(Name, u64)>,
     transaction: u64,
 }
 
@@ -45,10 +53,18 @@ pub(super) struct Neighbours {
 }
 
 impl State {
-    fn note(&mut self, name: Name, is_berth: bool) {
+    /// By which transaction a peer is being asked.
+    fn asks(&self, name: Name) -> Option<u64> {
+        match self.known.iter().find(|known| known.name == name)?.what {
+            What::Asked(transaction) => Some(transaction),
+            _ => None,
+        }
+    }
+
+    fn note(&mut self, name: Name, what: What) {
         let entry = Entry {
             name,
-            is_berth,
+            what,
             since: Instant::now(),
         };
         if let Some(known) = self.known.iter_mut().find(|known| known.name == name) {
@@ -70,7 +86,6 @@ impl Neighbours {
         let state = State {
             known,
             oldest: 0,
-            asked: None,
             transaction,
         };
         Ok(pin_init!(Self {
@@ -82,15 +97,17 @@ impl Neighbours {
     pub(super) fn is_berth(&self, name: Name) -> Option<bool> {
         let state = self.state.lock();
         let known = state.known.iter().find(|known| known.name == name)?;
-        (known.since.elapsed() < BELIEVED).then_some(known.is_berth)
+        let is_fresh = known.since.elapsed() < BELIEVED;
+        (is_fresh && !matches!(known.what, What::Asked(_))).then_some(known.what == What::Berth)
     }
 
     /// The number of the question that a peer is asked now.
     pub(super) fn ask(&self, name: Name) -> u64 {
         let mut state = self.state.lock();
-        state.transaction = state.transaction.wrapping_add(1);
-        state.asked = Some((name, state.transaction));
-        state.transaction
+        let transaction = state.transaction.wrapping_add(1);
+        state.transaction = transaction;
+        state.note(name, What::Asked(transaction));
+        transaction
     }
 
     /// A peer has said something. True if it is to be answered.
@@ -100,17 +117,23 @@ impl Neighbours {
             // It may be anybody who writes another host's address into a frame: we ask as well when we want to know.
             Said::Asks => true,
             Said::Answers(is_berth) => {
-                if state.asked == Some((name, transaction)) {
-                    state.asked = None;
-                    state.note(name, is_berth);
+                let what = match is_berth {
+                    true => What::Berth,
+                    false => What::Other,
+                };
+                if state.asks(name) == Some(transaction) {
+                    state.note(name, what);
                 }
                 false
             }
         }
     }
 
-    /// A peer has not answered.
+    /// A peer has not answered for long enough.
     pub(super) fn is_silent(&self, name: Name) {
-        self.state.lock().note(name, false);
+        let mut state = self.state.lock();
+        if state.asks(name).is_some() {
+            state.note(name, What::Other);
+        }
     }
 }
