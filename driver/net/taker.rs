@@ -13,6 +13,16 @@ pub(crate) trait Datagrams: Send + Sync {
     fn received(self: Arc<Self>, frame: SkBuff);
 }
 
+/// UDP port of RoCE version 2 (IBTA A17.3.2).
+pub(crate) const PORT: u16 = 4791;
+
+/// Whether a frame is RoCE version 2 over IPv4 without options.
+pub(crate) fn is_roce(frame: &[u8]) -> bool {
+    frame.get(12..15) == Some(&[0x08, 0x00, 0x45])
+        && frame.get(23) == Some(&17)
+        && frame.get(36..38) == Some(&PORT.to_be_bytes())
+}
+
 /// Who gets them.
 #[pin_data]
 pub(crate) struct Taker {
@@ -38,11 +48,7 @@ impl Taker {
 
     /// Whoever gets a frame that begins with these bytes; `None`: the stack.
     pub(super) fn of(&self, frame: &[u8]) -> Option<Arc<dyn Datagrams>> {
-        const PORT: [u8; 2] = 4791u16.to_be_bytes();
-        let is_roce = frame.get(12..15) == Some(&[0x08, 0x00, 0x45])
-            && frame.get(23) == Some(&17)
-            && frame.get(36..38) == Some(&PORT);
-        match is_roce {
+        match is_roce(frame) {
             true => self.taker.lock().clone(),
             false => None,
         }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Packets of unreliable datagrams by RoCE version 2 over IPv4 (IBTA 9.8.2, A17.3): bytes only.
 
-use crate::abi::wire::{BTH_UD_SEND_ONLY, BTH_UD_SEND_ONLY_IMM};
+use crate::{
+    abi::wire::{BTH_UD_SEND_ONLY, BTH_UD_SEND_ONLY_IMM},
+    net::taker::{is_roce, PORT},
+};
 use core::ops::Range;
 
 const ETHERNET: usize = 14;
@@ -16,8 +19,6 @@ const ICRC: usize = 4;
 const AT_BTH: usize = ETHERNET + IPV4 + UDP;
 /// Where the bytes behind the DETH stand.
 const AT_DATA: usize = AT_BTH + BTH + DETH;
-/// UDP port of RoCE version 2.
-const PORT: u16 = 4791;
 /// The P_Key that all have (IBTA 10.9.1.2), without its upper bit, which tells full members from others.
 const PKEY: u16 = 0x7fff;
 
@@ -210,9 +211,7 @@ impl Header {
 /// Whether a frame is a datagram of RoCE version 2 over IPv4 without options.
 pub(crate) fn is_datagram(frame: &[u8]) -> bool {
     frame.len() >= AT_DATA + ICRC
-        && frame[12..15] == [0x08, 0x00, 0x45]
-        && frame[ETHERNET + 9] == 17
-        && frame[ETHERNET + IPV4 + 2..ETHERNET + IPV4 + 4] == PORT.to_be_bytes()
+        && is_roce(frame)
         && matches!(frame[AT_BTH], BTH_UD_SEND_ONLY | BTH_UD_SEND_ONLY_IMM)
 }
 
