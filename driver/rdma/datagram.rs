@@ -48,6 +48,8 @@ const LOG2_MOST: u32 = 8;
 const MOST: usize = 1 << LOG2_MOST;
 /// Q_Key of management datagrams (IBTA 9.8.3).
 const MANAGEMENT_QKEY: u32 = 0x8001_0000;
+/// Routers that a packet may pass, where nobody says how many.
+const HOPS: u8 = 64;
 /// Frames of the driver's own that may wait.
 const NOTES: usize = 32;
 /// How often a peer is asked what it is, how often the driver then looks for its answer, and after how long each time.
@@ -223,20 +225,40 @@ impl Exchange {
         let _ = self.card.queue.enqueue(self.clone());
     }
 
-    /// Sends a management datagram of the driver's own, if there is room.
-    fn note(self: &Arc<Self>, header: &Header, mad: &[u8; mad::BYTES]) -> Result {
-        let length = packet::length(false, mad.len());
-        let mut skb = self.device.alloc(length as u32).ok_or(ENOMEM)?;
+    /// Builds a frame with `bytes` of data, which `fill` puts there.
+    fn frame(
+        &self,
+        header: &Header,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result,
+    ) -> Result<SkBuff> {
+        let length = packet::length(header.immediate.is_some(), bytes) as u32;
+        let mut skb = self.device.alloc(length).ok_or(ENOMEM)?;
+        header.build(skb.append(length)?, bytes, fill, crc32)?;
+        Ok(skb)
+    }
+
+    /// Sends a management datagram of the driver's own, unless there is no room: it is asked again.
+    fn note(self: &Arc<Self>, from_ip: u32, to: Name, to_qpn: u32, mad: &[u8; mad::BYTES]) {
+        let header = Header {
+            to_mac: to.mac,
+            from_mac: self.device.address_now(),
+            to_ip: to.ipv4,
+            from_ip,
+            hops: HOPS,
+            to_qpn,
+            from_qpn: MANAGEMENT_QPN,
+            qkey: MANAGEMENT_QKEY,
+            ..Header::default()
+        };
         let fill = |to: &mut [u8]| {
             to.copy_from_slice(mad);
-            Ok::<_, Error>(())
+            Ok(())
         };
-        header.build(skb.append(length as u32)?, mad.len(), fill, crc32)?;
-        let refused = self.notes.lock().push(skb).err();
-        self.sends();
-        match refused {
-            Some(_) => Err(ENOBUFS),
-            None => Ok(()),
+        if let Ok(skb) = self.frame(&header, mad.len(), fill) {
+            let refused = self.notes.lock().push(skb).err();
+            drop(refused);
+            self.sends();
         }
     }
 
@@ -251,18 +273,8 @@ impl Exchange {
             if let Some(is_berth) = self.neighbours.is_berth(name) {
                 return is_berth;
             }
-            let header = Header {
-                to_mac: path.mac,
-                from_mac: self.device.address_now(),
-                to_ip,
-                from_ip,
-                hops: 64,
-                to_qpn: MANAGEMENT_QPN,
-                from_qpn: MANAGEMENT_QPN,
-                qkey: MANAGEMENT_QKEY,
-                ..Header::default()
-            };
-            let _ = self.note(&header, &mad::question(self.neighbours.ask(name)));
+            let question = mad::question(self.neighbours.ask(name));
+            self.note(from_ip, name, MANAGEMENT_QPN, &question);
             for _ in 0..LOOKS {
                 fsleep(Delta::from_millis(LOOK_MS));
                 if let Some(is_berth) = self.neighbours.is_berth(name) {
@@ -287,19 +299,12 @@ impl Exchange {
             mac: header.from_mac,
         };
         if self.neighbours.said(name, said, transaction) {
-            let back = Header {
-                to_mac: header.from_mac,
-                from_mac: self.device.address_now(),
-                to_ip: header.from_ip,
-                from_ip: header.to_ip,
-                hops: 64,
-                to_qpn: header.from_qpn,
-                from_qpn: MANAGEMENT_QPN,
-                qkey: MANAGEMENT_QKEY,
-                ..Header::default()
-            };
-            // It is asked again.
-            let _ = self.note(&back, &mad::answer(transaction));
+            self.note(
+                header.to_ip,
+                name,
+                header.from_qpn,
+                &mad::answer(transaction),
+            );
         }
         true
     }
@@ -561,7 +566,7 @@ impl Datagram {
             from_ip: address.from_ip,
             class: address.path.class,
             hops: match address.path.hops {
-                0 => 64,
+                0 => HOPS,
                 hops => hops,
             },
             solicited: send.solicited,
@@ -574,14 +579,10 @@ impl Datagram {
             psn,
             immediate: send.immediate,
         };
-        let length = packet::length(send.immediate.is_some(), bytes);
-        let build = || {
-            let mut skb = self.exchange.device.alloc(length as u32).ok_or(ENOMEM)?;
-            let frame = skb.append(length as u32)?;
-            header.build(frame, bytes, |to| send.data.gather(to), crc32)?;
-            Ok(skb)
-        };
-        let skb = build().inspect_err(|_: &Error| self.send_polled())?;
+        let skb = self
+            .exchange
+            .frame(&header, bytes, |to| send.data.gather(to))
+            .inspect_err(|_| self.send_polled())?;
         let outgoing = Outgoing {
             skb,
             wr_id: send.wr_id,
