@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Posting call by call (`ibv_wr_start`, `ibv_wr_send`, …, `ibv_wr_complete`), and queue pairs for that.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use berth_abi::wqe::{MAX_INLINE, MAX_SGE, Sge};
 use berth_queue::{Operation, Remote, gather};
 
-use crate::building::{Open, Stored};
+use crate::building::{Open, Stored, wr_set_inline_data, wr_set_sge};
 use crate::errno::{errno, failed};
 use crate::lock::Held;
 use crate::queue_pair::{self, SendQueue, may_send, ours};
@@ -159,21 +159,9 @@ unsafe fn set(qp: *mut ibv_qp_ex, data: Result<Stored, c_int>) {
     held.keep();
 }
 
-unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    let sge = ibv_sge { addr, length, lkey };
-    // SAFETY: behind `wr_start`; the list has one range.
-    unsafe { wr_set_sge_list(qp, 1, &raw const sge) }
-}
-
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
     // SAFETY: the caller's list; behind `wr_start`.
     unsafe { set(qp, ranges(list, count).map(|(sges, n)| Stored::Ranges(sges, n))) }
-}
-
-unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
-    let one = ibv_data_buf { addr, length };
-    // SAFETY: behind `wr_start`; the list has one buffer.
-    unsafe { wr_set_inline_data_list(qp, 1, &raw const one) }
 }
 
 unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) {

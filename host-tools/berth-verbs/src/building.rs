@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Elements that are built call by call. They are kept aside until all are whole, so that all of them are posted or none.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 
 use berth_abi::wqe::{MAX_INLINE, MAX_SGE, SLOT_WORDS, Sge, Wqe};
 use berth_queue::{Data, Operation};
 
 use crate::errno::errno;
+use crate::rdma_core::{ibv_data_buf, ibv_qp_ex, ibv_sge};
 use crate::request::request;
 
 /// What is built between `ibv_wr_start` and `ibv_wr_complete`.
@@ -75,5 +76,25 @@ impl Building {
             (Ok(_), None) => self.fail(libc::EINVAL),
             (Err(error), _) => self.fail(error),
         }
+    }
+}
+
+/// Sets one range, by the queue pair's own function for a list.
+pub unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    let one = ibv_sge { addr, length, lkey };
+    // SAFETY: behind `wr_start`; the list has one range.
+    if let Some(set) = unsafe { (*qp).wr_set_sge_list } {
+        // SAFETY: as above.
+        unsafe { set(qp, 1, &raw const one) }
+    }
+}
+
+/// Likewise one buffer of inline data.
+pub unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    let one = ibv_data_buf { addr, length };
+    // SAFETY: behind `wr_start`; the list has one buffer.
+    if let Some(set) = unsafe { (*qp).wr_set_inline_data_list } {
+        // SAFETY: as above.
+        unsafe { set(qp, 1, &raw const one) }
     }
 }

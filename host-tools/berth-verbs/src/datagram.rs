@@ -2,12 +2,13 @@
 //! Queue pairs of unreliable datagrams, and address handles. The kernel serves them: requests go to it as libibverbs has them,
 //! and it copies the data of sends when they are posted, of receives when their completions are polled.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use berth_abi::wqe::MAX_SGE;
 
+use crate::building::{wr_set_inline_data, wr_set_sge};
 use crate::completion::{self, ours as cq_of};
 use crate::errno::failed;
 use crate::lock::{Held, Lock};
@@ -255,12 +256,6 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, remote_
     unsafe { change(qp, to) }
 }
 
-unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    let sge = ibv_sge { addr, length, lkey };
-    // SAFETY: behind `wr_start`; the list has one range.
-    unsafe { wr_set_sge_list(qp, 1, &raw const sge) }
-}
-
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
     let to = |built: &mut Built| {
         for (n, range) in built.ranges.get_mut(..count).ok_or(libc::EINVAL)?.iter_mut().enumerate() {
@@ -272,12 +267,6 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
     };
     // SAFETY: behind `wr_start`.
     unsafe { change(qp, to) }
-}
-
-unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
-    let one = ibv_data_buf { addr, length };
-    // SAFETY: behind `wr_start`; the list has one buffer.
-    unsafe { wr_set_inline_data_list(qp, 1, &raw const one) }
 }
 
 /// The caller may change the data afterwards, before the send is posted.
