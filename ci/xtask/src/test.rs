@@ -186,6 +186,9 @@ impl GuestTest {
     }
 }
 
+/// Lines that the summary shows of each failure.
+const MOST_LINES: usize = 60;
+
 /// A part of the tests.
 struct Part {
     name: &'static str,
@@ -464,7 +467,10 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         println!("\nfailed:");
         for (part, counts, _) in rows.iter().filter(|r| r.1.failed > 0) {
             for note in &counts.notes {
-                println!("  {}: {}", part.name, note.lines().next().unwrap_or_default());
+                // Whoever has the end of the output alone is to see why.
+                let mut lines = note.lines().take(MOST_LINES);
+                println!("  {}: {}", part.name, lines.next().unwrap_or_default());
+                lines.for_each(|line| println!("    {line}"));
             }
         }
     }
