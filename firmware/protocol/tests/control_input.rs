@@ -135,11 +135,13 @@ fn invariant_6_malformed_records_are_counted_and_those_before_them_hold() {
     say(&mut w, &reply, 3, |_| ());
     assert_eq!(bad(&w), before + 4);
     assert_eq!(w.nodes[1].hw.told().filter(|r: &CmRequest| r.request != 1).count(), 0, "none is offered");
-    // A record for a QP that is not, for another epoch, and one that does not fit its state.
+    // A record for a QP that is not, and for another epoch: as late ones of connections that have ended.
     say(&mut w, &[record(REC_RTU, 2, 50), epoch], 4, |_| ());
     say(&mut w, &[record(REC_RTU, 2, b.qpn), epoch ^ 1], 5, |_| ());
+    assert_eq!((bad(&w), w.counter(1, F_UNKNOWN_QP)), (before + 4, 2));
+    // One that does not fit its state.
     say(&mut w, &[record(REC_REJ, 11, b.qpn), epoch, 0, 0, 0, 0, 0, 0, 0, 0, 0], 6, |_| ());
-    assert_eq!(bad(&w), before + 7);
+    assert_eq!(bad(&w), before + 5);
     // A reply that comes too late: the peer is told to forget its end.
     let sent = w.counter(1, F_CONTROL_SENT);
     reply[5] = 1024 | 0xc1 << 16;

@@ -277,7 +277,7 @@ package berth_regs_pkg;
     // Firmware counters
     localparam logic [31:0] F_NO_CREDIT              = 32'h00000000; // Connections ended by a data packet without a credit, from a rogue peer (invariant 1)
     localparam logic [31:0] F_TIMEOUTS               = 32'h00000001; // Time-outs of data packets that were not acknowledged
-    localparam logic [31:0] F_UNKNOWN_QP             = 32'h00000002; // Frames dropped: QPN unknown or QP not connected
+    localparam logic [31:0] F_UNKNOWN_QP             = 32'h00000002; // Frames, lists and records dropped: no QP has their QPN and epoch, or it is not connected
     localparam logic [31:0] F_BAD_OPCODE             = 32'h00000003; // Frames dropped: opcode unknown or not expected there
     localparam logic [31:0] F_BAD_HEADER             = 32'h00000004; // Frames dropped: headers malformed, lengths that contradict each other
     localparam logic [31:0] F_NOT_FOR_US             = 32'h00000005; // Frames dropped: not for this end node (MAC or IP), or not from the QP's peer
@@ -285,7 +285,7 @@ package berth_regs_pkg;
     localparam logic [31:0] F_CONTROL_SENT           = 32'h00000007; // Control messages sent, retransmissions included
     localparam logic [31:0] F_CONTROL_RETRANSMITTED  = 32'h00000008; // Control messages sent again
     localparam logic [31:0] F_CONTROL_RECEIVED       = 32'h00000009; // Control messages received and taken
-    localparam logic [31:0] F_CONTROL_BAD            = 32'h0000000a; // Control messages dropped: malformed, wrong epoch, unknown QP
+    localparam logic [31:0] F_CONTROL_BAD            = 32'h0000000a; // Control messages, lists and records dropped: malformed, or of a stranger
     localparam logic [31:0] F_LIST_REFUSED           = 32'h0000000b; // Connections ended by a credit list that breaks the protocol (early, gap, overflow, empty credits)
     localparam logic [31:0] F_BAD_INDEX              = 32'h0000000c; // Queue pairs in error for a doorbell with a wild producer index
     localparam logic [31:0] F_RECALLED               = 32'h0000000d; // Credits recalled under pressure

@@ -150,7 +150,7 @@ table! {
     F_NO_CREDIT = 0;
     /// Time-outs of data packets that were not acknowledged.
     F_TIMEOUTS = 1;
-    /// Frames dropped: QPN unknown or QP not connected.
+    /// Frames, lists and records dropped: no QP has their QPN and epoch, or it is not connected.
     F_UNKNOWN_QP = 2;
     /// Frames dropped: opcode unknown or not expected there.
     F_BAD_OPCODE = 3;
@@ -166,7 +166,7 @@ table! {
     F_CONTROL_RETRANSMITTED = 8;
     /// Control messages received and taken.
     F_CONTROL_RECEIVED = 9;
-    /// Control messages dropped: malformed, wrong epoch, unknown QP.
+    /// Control messages, lists and records dropped: malformed, or of a stranger.
     F_CONTROL_BAD = 10;
     /// Connections ended by a credit list that breaks the protocol (early, gap, overflow, empty credits).
     F_LIST_REFUSED = 11;

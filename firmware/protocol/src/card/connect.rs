@@ -23,6 +23,7 @@ use crate::wire::records::{
 use berth_abi::card::{CONTROL_QPN, CREDITS_PER_QP};
 use berth_abi::counters::{
     F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CONTROL_SENT, F_LIST_REFUSED, F_NOT_FOR_US, F_REQUESTS_BUSY, F_TX_STARVED,
+    F_UNKNOWN_QP,
 };
 use berth_abi::message::{CmRequest, CmRequestOver};
 use berth_abi::ring::{PRIVATE_DATA, is_mtu};
@@ -198,12 +199,16 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| {
             // The peer knows the epoch. If it has it from our REP, its RTU is on its way.
             let known = qp.state == CONNECTED || (qp.state == CONNECTING && qp.peer_qpn != 0);
-            let names = qp.lists.epoch == epoch && packet.ext == list_qkey(qp.peer_epoch);
-            known && names && qp.peer as usize == i + 1
+            known && qp.lists.epoch == epoch && qp.peer as usize == i + 1
         }) else {
-            hw.count(F_CONTROL_BAD, 1);
+            // Of a connection, or of a round of its lists, that is over.
+            hw.count(F_UNKNOWN_QP, 1);
             return;
         };
+        if packet.ext != list_qkey(qp.peer_epoch) {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        }
         if qp.state == CONNECTING {
             qp.connected(packet.ip, sh, hw);
             self.hand_over(qpn, hw);
@@ -397,7 +402,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         }
         let epoch = m.word(at, 1);
         let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| qp.peer == peer && qp.epoch == epoch) else {
-            hw.count(F_CONTROL_BAD, 1);
+            hw.count(F_UNKNOWN_QP, 1);
             return;
         };
         match (kind, qp.state) {
@@ -424,7 +429,8 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             }
             (REC_RECALLED, CONNECTED) => qp.fast_recalled(now, m.word(at, 2), sh, hw),
             (REC_GO, CONNECTED) => qp.fast_go(now, hw),
-            _ => hw.count(F_CONTROL_BAD, 1),
+            (REC_LIST, _) | (_, CONNECTED) => hw.count(F_CONTROL_BAD, 1),
+            _ => hw.count(F_UNKNOWN_QP, 1),
         }
     }
 
