@@ -8,8 +8,6 @@ log=/tmp/berth-sockets.log
 berth="env LD_PRELOAD=$library BERTH_SOCKETS_LOG=$log BERTH_SOCKETS_TIMEOUT=20000"
 # Who has the library in a test: both, server or client.
 how=both
-# Messages that are answered late are sent again, and both ends of a connection may end it at once.
-control=
 # Interpreters begin slowly on a simulated host.
 limit=300
 
