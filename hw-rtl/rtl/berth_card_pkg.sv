@@ -445,6 +445,7 @@ package berth_card_pkg;
         logic [3:0]  op;                // STEP_*
         logic [23:0] psn;               // expected first
         logic        selective;
+        logic        writes_in_order;   // their packets are taken in order only
         logic [3:0]  log2_mtu;
         logic [7:0]  ack_every;         // packets, 1 or more
         logic        foreign;           // no credit lists: RNR where there is no receive, or no memory yet ...

@@ -72,7 +72,8 @@ fn assert_bound(w: &World, ends: &[User; 2]) {
         assert!(w.nodes[user.node].hw.fast.bells.contains(&user.qpn));
         let mode = send::Mode::from_word(word(w, user, TX, send::MODE));
         assert_eq!((mode.foreign, mode.selective, mode.message, mode.log2_mtu, mode.reads), (0, 1, 1, 9, 3));
-        assert_eq!(recv::Mode::from_word(word(w, user, RX, recv::MODE)).foreign, 0);
+        let mode = recv::Mode::from_word(word(w, user, RX, recv::MODE));
+        assert_eq!((mode.foreign, mode.writes_in_order), (0, 1));
     }
     for [a, b] in [[0, 1], [1, 0]].map(|pair| pair.map(|n| &ends[n])) {
         assert_eq!(word(w, a, TX, send::PSN), word(w, b, RX, recv::PSN));

@@ -50,6 +50,7 @@ const MODE: send::Mode = send::Mode {
 const RECEIVES: recv::Mode = recv::Mode {
     reads: 0,
     ack_every: 8,
+    writes_in_order: 0,
     rnr_timer: 0,
     remote: 0,
     message: 0,

@@ -124,6 +124,7 @@ fn qp_7_a_foreign_peer_is_there_when_its_address_is_known() {
     };
     assert_eq!(tx(send::MODE), sends.word());
     let receives = recv::Mode {
+        writes_in_order: 0,
         reads: 5,
         ack_every: 8,
         rnr_timer: 14,

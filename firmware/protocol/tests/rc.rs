@@ -535,7 +535,8 @@ proptest! {
         };
         // PSNs wrap from the highest.
         p.a = Requester::new(RequesterConfig { retries: 0, reads, ..config }, 0xff_fff0);
-        let answer = ResponderConfig { ack_every: 1 + (seed % 9) as u8, ..*p.b.config() };
+        let (ack_every, writes_in_order) = (1 + (seed % 9) as u8, seed & 16 != 0);
+        let answer = ResponderConfig { ack_every, writes_in_order, ..*p.b.config() };
         p.b = Responder::new(answer, 0xff_fff0, 250);
         random(p, &list, faults, 5);
     }

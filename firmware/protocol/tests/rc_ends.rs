@@ -138,6 +138,25 @@ fn inv_6_a_message_that_does_not_go_on_as_it_began_breaks_the_connection() {
     }
 }
 
+/// A program may take the last byte of a WRITE for all of it.
+#[test]
+fn qp_7_a_write_fills_memory_in_order_where_programs_look_at_it() {
+    for writes_in_order in [false, true] {
+        let config = ResponderConfig { writes_in_order, ..ResponderConfig::berth(8) };
+        let mut end: End = Responder::new(config, PSN, CREDIT);
+        let mut target = Open::default();
+        let ahead = end.receive(&write(PSN + 1, 1, 44, 300), &mut target);
+        match writes_in_order {
+            false => assert!(matches!(ahead, Verdict::Place(_))),
+            true => assert_eq!(ahead, Verdict::Drop(Fault::OutOfOrder)),
+        }
+        assert!(matches!(end.receive(&write(PSN, 0, 256, 300), &mut target), Verdict::Place(_)));
+        // What needs no order has none.
+        let send = RequestPacket { psn: PSN + 3, ..piece(PSN + 3, Position::Only, 0, 10) };
+        assert!(matches!(end.receive(&send, &mut target), Verdict::Place(_)));
+    }
+}
+
 #[test]
 fn inv_6_writes_that_do_not_fill_their_range_are_refused() {
     good(berth(), &[write(PSN, 0, MTU, MTU + 1), write(PSN + 1, 1, 1, MTU + 1)]);

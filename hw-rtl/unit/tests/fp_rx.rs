@@ -77,11 +77,12 @@ fn one_qp_stream_aligned_and_warm() {
     }
 }
 
-/// A peer under selective repeat, one without, and a foreign one.
-fn peers() -> [World; 3] {
+/// A peer under selective repeat, one without, a foreign one, and one whose WRITEs alone are taken in order.
+fn peers() -> [World; 4] {
     let selective = World::default();
     let in_order = World { selective: false, ..World::default() };
-    [selective, in_order.clone(), World { foreign: true, ..in_order }]
+    let writes_in_order = World { writes_in_order: true, ..World::default() };
+    [selective, in_order.clone(), World { foreign: true, ..in_order }, writes_in_order]
 }
 
 /// The only WRITE of a test: `len` bytes to `va`, under a key for `binding`; then all is at rest.
@@ -427,7 +428,7 @@ fn qp_3_atomics_are_carried_out_once_whatever_the_wire_does() {
                 service: rng.between(10, 1000),
                 reads: rng.between(1, u64::from(MAX_READS)) as u32,
                 timeout: 4000,
-                ..peers()[rng.below(3) as usize]
+                ..peers()[rng.below(4) as usize]
             };
             let mut rig = Rig::new(world, rng.draw());
             let all = ATOMIC | READ | WRITE;
@@ -1179,6 +1180,41 @@ fn qp_3_a_write_of_a_foreign_peer_is_whole_and_in_its_place() {
             let last = rig.replies.last().expect("the NAK");
             assert_eq!((last.body, last.psn), (refused, (first + packets.len() as u32 - 1) & 0xff_ffff), "{what}");
         }
+    }
+}
+
+/// Behind a hole nothing of a WRITE is placed where programs take its last byte for all of it; elsewhere it is at once.
+#[test]
+fn qp_7_a_write_fills_memory_in_order_where_programs_look_at_it() {
+    const MTU: u32 = 256;
+    for (width, writes_in_order) in widths().into_iter().flat_map(|width| [(width, false), (width, true)]) {
+        let mut rig = Rig::new(World { width, log2_mtu: 8, writes_in_order, loss: 100, ..World::default() }, 5);
+        let va = target(rig.qps[0].q);
+        let key = rig.bind(0, Binding { va, len: u64::from(4 * MTU), rights: WRITE, ..Binding::default() });
+        let first = rig.qps[0].model.arrival().expected().get();
+        let packet = |rig: &mut Rig, index: u32| {
+            let p = RequestPacket {
+                psn: (first + index) & 0xff_ffff,
+                kind: Kind::Write,
+                len: MTU,
+                placement: Some(Placement { credit: 0, index }),
+                remote: Some(Remote { va, key, len: 4 * MTU }),
+                ..RequestPacket::default()
+            };
+            let frame = rig.frame(0, &p, &[1; MTU as usize]);
+            let judged = rig.verdicts.iter().sum::<u64>();
+            rig.inject(frame, 0);
+            rig.until(5000, "its verdict", |rig| rig.verdicts.iter().sum::<u64>() > judged);
+        };
+        (1..4).for_each(|index| packet(&mut rig, index));
+        assert_eq!(rig.verdicts[0], if writes_in_order { 0 } else { 3 });
+        packet(&mut rig, 0);
+        if writes_in_order {
+            (1..4).for_each(|index| packet(&mut rig, index));
+        }
+        assert_eq!(rig.verdicts[0], 4);
+        rig.until(5000, "all to be in place", |rig| rig.settled());
+        rig.rests();
     }
 }
 

@@ -142,6 +142,7 @@ fn receiving() {
             qps: pick(rng, &[1, 2, 5, 16]),
             log2_mtu: 8 + rng.below(5) as u8,
             selective,
+            writes_in_order: rng.chance(0.3),
             foreign: !selective && rng.chance(0.4),
             message_mode: rng.chance(0.3),
             invalidates: if rng.chance(0.5) { 30 } else { 0 },

@@ -236,6 +236,8 @@ pub mod recv {
             reads: 29 24,
             /// Packets until an ACK without being asked.
             ack_every: 23 16,
+            /// A packet of a WRITE is taken in order only, also under selective repeat.
+            writes_in_order: 13 13,
             /// RNR timer, as InfiniBand codes it.
             rnr_timer: 12 8,
             /// The peer may write to memory that it has a key for.

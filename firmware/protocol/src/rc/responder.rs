@@ -189,6 +189,9 @@ pub struct ResponderConfig {
     pub log2_mtu: u8,
     /// Selective repeat, else in order only.
     pub selective: bool,
+    /// Packets of WRITEs are taken in order only, also under selective repeat: for programs that look at their memory, and
+    /// take the last byte of a WRITE for all of it.
+    pub writes_in_order: bool,
     /// A peer without credit lists: what has no receive, or no memory yet, is answered by RNR with this timer code (1 to 31).
     /// None: a SEND without a receive breaks the connection, and a GO ends the wait for memory.
     pub rnr_timer: Option<u8>,
@@ -201,11 +204,11 @@ pub struct ResponderConfig {
 impl ResponderConfig {
     /// Between Berth ends: selective repeat, credit lists.
     pub const fn berth(log2_mtu: u8) -> Self {
-        Self { log2_mtu, selective: true, rnr_timer: None, ack_every: 4, credit_bits: 32 }
+        Self { log2_mtu, selective: true, writes_in_order: false, rnr_timer: None, ack_every: 4, credit_bits: 32 }
     }
     /// With a peer that is not Berth.
     pub const fn foreign(log2_mtu: u8, rnr_timer: u8) -> Self {
-        Self { log2_mtu, selective: false, rnr_timer: Some(rnr_timer), ack_every: 4, credit_bits: 32 }
+        Self { selective: false, rnr_timer: Some(rnr_timer), ..Self::berth(log2_mtu) }
     }
 }
 
@@ -494,8 +497,8 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             Where::Ahead => {
                 // Under selective repeat READs and atomics are not kept, nor is the end of a WRITE that uses a
                 // receive: which one is known only in order.
-                let uses = p.kind == Kind::Write && p.imm.is_some();
-                if uses || p.kind.answered() || (!self.config.selective && !rule::broken(Rule::InOrderOnly)) {
+                let write = p.kind == Kind::Write && (p.imm.is_some() || self.config.writes_in_order);
+                if write || p.kind.answered() || (!self.config.selective && !rule::broken(Rule::InOrderOnly)) {
                     return self.skip(psn);
                 }
                 false

@@ -4,7 +4,7 @@
 //
 // Whether a WRITE may be placed is known when it comes (`berth_fp_target`), but for a one-shot key (QP-12): it is claimed
 // here, by the first packet that is taken. Of a WRITE with immediate the last packet is taken in order only, as it uses the
-// receive whose turn it is. Without selective repeat only the first packet says where the WRITE goes: `berth_fp_target` hears of
+// receive whose turn it is; where programs look at their memory (`writes_in_order`), each packet of a WRITE is. Without selective repeat only the first packet says where the WRITE goes: `berth_fp_target` hears of
 // it when it is taken, and lets none behind it pass before.
 //
 // A READ is taken in order only, by a request that stands for the PSNs of the whole answer: all of them have come then, and
@@ -156,7 +156,7 @@ module berth_fp_arrival #(
   localparam logic [3:0] V_PLACE = 4'd0, V_TAKEN = 4'd1, V_DUPLICATE = 4'd2, V_DROP = 4'd3;
 
   typedef struct packed {
-    logic         on, broken, selective, foreign;
+    logic         on, broken, selective, writes_in_order, foreign;
     logic         ended, closed;  // told to end; the mark is given
     logic [WB:0]  writing;        // payloads that are being written
     logic [3:0]   log2_mtu;
@@ -391,7 +391,7 @@ module berth_fp_arrival #(
     begins      = p_q.write ? index == '0 : p_q.begins;
     ends        = p_q.write ? behind == 38'(p_q.whole) : p_q.ends;
     uses        = p_q.write && p_q.has_imm;
-    in_order_only = uses || p_q.read;
+    in_order_only = uses || p_q.read || (p_q.write && r_q.writes_in_order);
     atomic      = p_q.atomic != berth_card_pkg::ATOMIC_NONE;
     want_over   = 1'b0;
     want_claim  = 1'b0;
@@ -557,6 +557,7 @@ module berth_fp_arrival #(
               f           = '0;
               f.on        = 1'b1;
               f.selective = cmd.selective;
+              f.writes_in_order = cmd.writes_in_order;
               f.foreign   = cmd.foreign;
               f.log2_mtu  = cmd.log2_mtu;
               f.ack_every = cmd.ack_every;

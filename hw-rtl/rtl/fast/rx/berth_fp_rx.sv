@@ -669,6 +669,7 @@ module berth_fp_rx #(
   assign arrival_cmd.op        = c_op_q;
   assign arrival_cmd.psn       = stage[S_PSN][23:0];
   assign arrival_cmd.selective = c_mode.selective;
+  assign arrival_cmd.writes_in_order = c_mode.writes_in_order;
   assign arrival_cmd.log2_mtu  = c_mode.log2_mtu;
   assign arrival_cmd.ack_every = c_mode.ack_every;
   assign arrival_cmd.foreign   = c_mode.foreign;

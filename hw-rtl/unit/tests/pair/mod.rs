@@ -336,6 +336,8 @@ impl Pair {
                 ack_every: w.ack_every,
                 message: settings.message.into(),
                 selective: settings.selective.into(),
+                // Of every other one.
+                writes_in_order: q & 1,
                 remote: (settings.remote && settings.selective).into(),
                 reads: settings.reads,
                 log2_mtu: settings.log2_mtu,

@@ -57,6 +57,8 @@ pub struct World {
     pub qps: u32,
     pub log2_mtu: u8,
     pub selective: bool,
+    /// Packets of WRITEs are taken in order only.
+    pub writes_in_order: bool,
     /// A peer without credit lists; then without selective repeat.
     pub foreign: bool,
     pub message_mode: bool,
@@ -98,6 +100,7 @@ impl Default for World {
             qps: 1,
             log2_mtu: 10,
             selective: true,
+            writes_in_order: false,
             foreign: false,
             message_mode: false,
             invalidates: 0,
@@ -633,6 +636,7 @@ impl Rig {
             message: w.message_mode.into(),
             foreign: w.foreign.into(),
             selective: w.selective.into(),
+            writes_in_order: w.writes_in_order.into(),
             log2_mtu: w.log2_mtu.into(),
         };
         let (trigger, index) = w.trigger;
@@ -661,7 +665,10 @@ impl Rig {
         self.config(q << 6 | recv::COMMAND, recv::CMD_START);
         let log2 = w.log2_mtu;
         let (far, near) = match w.selective {
-            true => (RequesterConfig::berth(log2, 255, w.timeout), ResponderConfig::berth(log2)),
+            true => (
+                RequesterConfig::berth(log2, 255, w.timeout),
+                ResponderConfig { writes_in_order: w.writes_in_order, ..ResponderConfig::berth(log2) },
+            ),
             false if w.foreign => {
                 let far = RequesterConfig::foreign(log2, 255, w.timeout);
                 (RequesterConfig { tick: 100, ..far }, ResponderConfig::foreign(log2, RNR_TIMER as u8))
