@@ -308,7 +308,9 @@ fn bedrock_forged_control_messages_and_credit_lists_change_nothing() {
     // which are no news.
     let (counted, all) = (refused(&mut net) - before, u64::from(ATTEMPTS));
     assert!((all - answers - starts..=all).contains(&counted), "{counted}, {answers} answers, {starts} beginnings");
-    let dropped = |net: &mut Net| net.hosts[0].fw_counter(F_CONTROL_BAD) + turned_away(net, 0);
+    let dropped = |net: &mut Net| {
+        [F_CONTROL_BAD, F_UNKNOWN_QP].map(|c| net.hosts[0].fw_counter(c)).iter().sum::<u64>() + turned_away(net, 0)
+    };
     let bad = dropped(&mut net);
     // What a list that was on the wire says, for one whose one half is right.
     let real = net.wires[1].sent.iter().find_map(datagram).expect("a list");

@@ -281,7 +281,7 @@ impl Seen {
             elsewhere[11] ^= bit;
             acts.extend([
                 ("list from another MAC address", elsewhere, Firmware(F_NOT_FOR_US)),
-                ("list of another epoch", self.list(1 + far, 0, self.next_credit(), &[100]), Firmware(F_CONTROL_BAD)),
+                ("list of another epoch", self.list(1 + far, 0, self.next_credit(), &[100]), Firmware(F_UNKNOWN_QP)),
                 ("list with another Q_Key", self.list(0, 1 + far, self.next_credit(), &[100]), Firmware(F_CONTROL_BAD)),
                 ("empty list", lists(&[]), Firmware(F_CONTROL_BAD)),
                 ("list that is too long", lists(&[9; 65]), Firmware(F_CONTROL_BAD)),
