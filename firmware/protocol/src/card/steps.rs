@@ -82,7 +82,6 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     pub const TIMER_STEPS: u32 = Self::QPS_STEPS
         + Self::PEERS_STEPS * (1 + Self::QPS_STEPS + max(Self::QPS_STEPS, Self::DROP_CONNECTIONS))
         + REQUESTS
-        + Self::QPS_STEPS
         + Self::PEERS_STEPS
         + REQUESTS;
     /// Steps of [`Card::poll`]: one piece of each kind of work.

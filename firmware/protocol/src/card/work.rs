@@ -16,8 +16,12 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     pub fn timer<H: Hw>(&mut self, now: u64, hw: &mut H) {
         self.sh.begin(Self::TIMER_STEPS);
         self.sh.disarm(hw);
+        let mut next = u64::MAX;
         for qp in &mut self.qps {
             self.sh.step();
+            if qp.state == FREE {
+                continue;
+            }
             if qp.sq.deadline != 0 && now >= qp.sq.deadline {
                 qp.fast_timer(now, &mut self.sh, hw);
             }
@@ -26,6 +30,12 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             }
             if qp.fast.waits_until != 0 && now >= qp.fast.waits_until {
                 qp.fast_go_on(hw);
+            }
+            // What is set later, for one of these too, is armed then.
+            for deadline in [qp.sq.deadline, qp.fast.rests_until, qp.fast.waits_until] {
+                if deadline != 0 {
+                    next = next.min(deadline);
+                }
             }
         }
         for i in 0..PEERS {
@@ -47,15 +57,6 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             self.sh.peer_work.add(i);
         }
         self.request_timer(now, hw);
-        let mut next = u64::MAX;
-        for qp in &self.qps {
-            self.sh.step();
-            for deadline in [qp.sq.deadline, qp.fast.rests_until, qp.fast.waits_until] {
-                if deadline != 0 {
-                    next = next.min(deadline);
-                }
-            }
-        }
         for peer in &self.peers {
             self.sh.step();
             if peer.ip != 0 && peer.deadline != 0 {
