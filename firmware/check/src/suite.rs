@@ -99,6 +99,7 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
     };
     let rc = Transport::<3, 4, 3, 1> {
         selective: true,
+        writes_in_order: false,
         script: &[Do::Send(1), Do::Send(2)],
         total: if long { 6 } else { 4 },
         psn: 6,
@@ -119,6 +120,7 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
         total: if long { 8 } else { 6 },
         ..rc.clone()
     };
+    let writes = Transport { script: &[Do::Write(1), Do::Write(2)], total: 3, ..memory.clone() };
     // More packets than there are PSNs.
     let turn = Transport { script: &[Do::Send(1)], total: 10, window: 2, ..rc.clone() };
     let lossy = |trigger| Credits { lossy: true, posted: if long { 4 } else { 3 }, ..credits(trigger) };
@@ -212,7 +214,8 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
             "rc-immediate",
             Transport { script: &[Do::WriteImm(1), Do::Send(1), Do::WriteImm(2)], total: 4, ..memory.clone() },
         ),
-        check("rc-writes", Transport { script: &[Do::Write(1), Do::Write(2)], total: 3, ..memory.clone() }),
+        check("rc-writes", writes.clone()),
+        check("rc-writes-in-order", Transport { writes_in_order: true, ..writes }),
         check("rc-memory-go-back", Transport { selective: false, ..memory }),
         check("rc-rnr", Transport { rnr: true, total: if long { 4 } else { 3 }, air: (2, 1), ..back }),
     ]

@@ -206,6 +206,8 @@ pub enum Action {
 pub struct Transport<const B: u32, const W: usize, const M: usize, const R: usize> {
     /// Selective repeat, else go-back-N.
     pub selective: bool,
+    /// Packets of WRITEs are taken in order only.
+    pub writes_in_order: bool,
     /// Messages in this order, over and over.
     pub script: &'static [Do],
     /// Messages in all.
@@ -350,9 +352,13 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
 
     fn arrive(&self, s: &mut S<B, W, M, R>, r: &Request) -> Result<(), Fault> {
         let mut host = Host { credits: self.credit, count: s.receives };
+        let next = s.responder.arrival().expected().get();
         let verdict = s.responder.receive(&r.packet, &mut host);
         match verdict {
             Verdict::Place(place) => {
+                if self.writes_in_order && matches!(place, Place::Memory { .. }) && r.packet.psn != next {
+                    return Err(Fault::Misplaced);
+                }
                 let bit = r.at - s.placed;
                 if bit < 0 || s.above & 1 << bit != 0 {
                     return Err(Fault::Twice);
@@ -570,6 +576,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
         let answers = ResponderConfig {
             log2_mtu: 0,
             selective: self.selective,
+            writes_in_order: self.writes_in_order,
             rnr_timer: self.rnr.then_some(1),
             ack_every: 2,
             credit_bits: 32,
