@@ -53,7 +53,7 @@ module fp_arrival_proof #(
 
     // As in berth_fp_arrival.
     typedef struct packed {
-        logic         on, broken, selective, foreign, ended, closed;
+        logic         on, broken, selective, writes_in_order, foreign, ended, closed;
         logic [WB:0]  writing;
         logic [3:0]   log2_mtu;
         logic [7:0]   ack_every;

@@ -83,8 +83,8 @@ END
             return
         fi
     fi
-    # A name that a proof has wrong would be a wire of its own, and free.
-    yosys -q -e 'implicitly declared' -l "$work/yosys.log" "$work/p.ys" >/dev/null || { cat "$work/yosys.log" >&2; exit 1; }
+    # A name that a proof has wrong would be a wire of its own, and free; a row that it has wrong would have free bits.
+    yosys -q -e 'implicitly declared|Widening signal' -l "$work/yosys.log" "$work/p.ys" >/dev/null || { cat "$work/yosys.log" >&2; exit 1; }
     if [ -n "$induction" ] && [ "$engine" = prove ]; then
         if grep -q "Induction step proven: SUCCESS" "$work/sat.log"; then echo holds
         elif grep -q "SAT temporal induction proof finished - model found for base case: FAIL" "$work/sat.log"; then echo fails
