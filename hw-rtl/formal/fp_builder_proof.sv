@@ -110,11 +110,13 @@ module fp_builder_proof #(
     end
 
     // ---- what happens to the QP's credits ------------------------------------------------------------
-    logic        starts, voids, unposts, posts, commits, early, lands, on_q, foreign_q;    // in the clock after it was taken
+    logic        starts, voids, reclaims, holds, unposts, posts, commits, early, lands, on_q, foreign_q;    // in the clock after it was taken
     logic [31:0] void_q, size_q;
     always_ff @(posedge clk) begin
         starts  <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_START && !rst;
         voids   <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_VOID && !rst;
+        reclaims <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_RECLAIM && !rst;
+        holds   <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_HOLD && !rst;
         unposts <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_UNPOST && !rst;
         posts   <= \dut.p_pop && \dut.p_q == the_q && p.credit&& !rst;
         commits <= \dut.p_pop && \dut.p_q == the_q && p.commit&& !rst;
@@ -132,19 +134,22 @@ module fp_builder_proof #(
     logic [6:0]  max_q;
     logic [1:0]  policy_q;
     logic [7:0]  index_q;
+    wire         backs = voids || reclaims;     // credits from this number on are void
+    wire  [31:0] back  = reclaims ? landed_n_q : void_q;
+    logic        held_q;
     logic        early_q;                       // an adaptive trigger is the first credit
     logic        proof_q, trigger_q;            // what the last list waits for
     logic [31:0] first_q, trigger_at_q;         // the last list
     logic [6:0]  n_q;
     always_ff @(posedge clk) begin
         on_q     <= !rst && (on_q || starts);
-        posted_q <= voids ? void_q : unposts ? listed_q : after;
+        posted_q <= backs ? back : unposts ? listed_q : after;
         if (commits) begin
             committed_q <= after;
             early_q     <= early;
         end
-        if (voids || unposts) committed_q <= voids ? void_q : listed_q;
-        listed_q <= voids ? void_q : news ? listed_q + 32'(n) : foreign_q && commits ? after : listed_q;
+        if (backs || unposts) committed_q <= backs ? back : listed_q;
+        listed_q <= backs ? back : news ? listed_q + 32'(n) : foreign_q && commits ? after : listed_q;
         landed_n_q <= landed_n_q + 32'(lands);
         if (lands && landed_n_q == first_q) proof_q <= 1'b0;
         if (lands && landed_n_q == trigger_at_q) trigger_q <= 1'b0;
@@ -156,11 +161,13 @@ module fp_builder_proof #(
             trigger_at_q <= listed_q + (policy_q == 2'd3 && early_q ? 32'd0 : policy_q == 2'd1 || (policy_q[1] && index_q >= 8'(n)) ? 32'(n) - 32'd1
                                         : policy_q[1] ? 32'(index_q) : 32'd0);
         end
-        if (voids || starts) begin
+        if (backs || starts) begin
             proof_q   <= 1'b0;
             trigger_q <= 1'b0;
-            epoch_q   <= cmd.epoch;
+            held_q    <= 1'b0;
         end
+        if (holds) held_q <= 1'b1;
+        if (voids || starts) epoch_q <= cmd.epoch;
         if (starts) begin
             posted_q    <= '0;
             committed_q <= '0;
@@ -200,7 +207,7 @@ module fp_builder_proof #(
                         || (shown == 7'd2 && number + 32'd1 == the_n && lfr.sizes[63:32] != the_size_q);
     always_ff @(posedge clk) begin
         if (tells) void_list_q <= 1'b0;
-        if (starts || voids || rst) void_list_q <= 1'b1;
+        if (starts || backs || rst) void_list_q <= 1'b1;
         if (lfr_valid && lfr_ready) taken_q <= lfr.first_beat ? 7'd0 : taken_q + shown;
         if (ann_we && ann_q == the_q) ann_last_q <= ann_number;
     end
@@ -211,14 +218,16 @@ module fp_builder_proof #(
         assert (!tells || (n != 7'd0 && n <= max_q && !foreign_q));
         assert (!news || (32'(n) <= committed_q - listed_q && !proof_q && !trigger_q));
         assert (!tells || news || (\dut.tell_first == first_q && n == n_q && proof_q));
-        assert (ann_last_q == listed_q);
+        // A peer without lists may use nothing more while that is held.
+        assert (foreign_q && held_q ? listed_q - ann_last_q <= 32'd128 : ann_last_q == listed_q);
         assert (!(lfr_valid && !lfr.first_beat) || taken_q < lfr.n);
         assert (!list_here || (lfr.first == first_q && lfr.n == n_q && lfr.epoch == epoch_q));
         assert (!(list_here && lfr_valid && !lfr.first_beat && !the_landed && wrong));
         // For the proof.
         assert (stored_q.posted == posted_q && stored_q.committed == committed_q && stored_q.announced == listed_q
                 && stored_q.landed == landed_n_q && stored_q.epoch == epoch_q && stored_q.max_list == max_q
-                && stored_q.trigger == policy_q && stored_q.index == index_q && stored_q.early == early_q && stored_q.foreign == foreign_q);
+                && stored_q.trigger == policy_q && stored_q.index == index_q && stored_q.early == early_q && stored_q.foreign == foreign_q
+                && stored_q.hold == held_q);
         assert (stored_q.list_sent == (proof_q || trigger_q));
         assert (!stored_q.list_sent || (stored_q.list_first == first_q && stored_q.trigger_at == trigger_at_q
                 && listed_q == first_q + 32'(n_q) && n_q != 7'd0 && n_q <= max_q && trigger_at_q - first_q < 32'(n_q)
@@ -235,6 +244,8 @@ module fp_builder_proof #(
         assert (!\dut.run_q || (\dut.op_q != LIST && \dut.op_q != TIMER) || !going);
         assert (starts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_START));
         assert (voids == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_VOID));
+        assert (reclaims == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_RECLAIM));
+        assert (holds == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_HOLD));
         assert (unposts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_UNPOST));
         assert (posts == (works && \dut.op_q == POST && \dut.credit_q ));
         assert (commits == (works && \dut.op_q == POST && \dut.commit_q ));

@@ -63,6 +63,8 @@
         logic [7:0]  status;
         logic        flush;
         logic [15:0] flushed;
+        logic        drain;
+        logic [15:0] drain_to;
     } row_t;
     row_t s, nr;                                // the QP's row: as it was stored last; as it is to be stored
     localparam RW = $bits(s);

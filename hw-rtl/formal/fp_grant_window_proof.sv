@@ -4,7 +4,8 @@
 // * A chunk is asked for in a place that is free, once, and once more for each time that the host has pages for it: as what it
 //   was, with the QP's ASID and the place as tag. The host's answer to what it was not asked changes nothing, and is counted.
 // * What is held goes back once, as what it was, or with its receive: the receive's count of chunks is that of those held.
-// * A receive becomes a credit when each of its chunks is held, and not while that is put off, taken back, or at the end.
+// * A receive becomes a credit when each of its chunks is held, and not while that is put off or taken back, when it goes back
+//   to the program, or at the end.
 //
 // berth_xlt answers what it was asked, once each; nothing is on its way when a QP begins. What the host says is free.
 module fp_grant_window_proof (
@@ -103,7 +104,7 @@ module fp_grant_window_proof (
         assert (!over || got_q == '0);
         // A credit.
         if (does && \dut.posts ) begin
-            assert (!bad_q && !vain_now && s.hold == '0 && !s.rewind && !s.ended && ends && !gives);
+            assert (!bad_q && !vain_now && s.hold == '0 && !s.rewind && !s.ended && !s.drain && ends && !gives);
             assert (oldest != the_slot || is == OWN || is == NOTHING);
         end
         // What the table is told.
@@ -119,7 +120,7 @@ module fp_grant_window_proof (
         assert (is_q == FREE || s.refused[the_slot] == (is_q == VAIN));
         assert (is_q != BACK || s.rewind || s.ended);
         assert ((s.waits & s.held) == '0 && (s.own & ~s.held) == '0);
-        assert (s.asid == asid_q && s.got == got_q && (s.ended || s.failed == bad_q));
+        assert (s.asid == asid_q && s.got == got_q && (s.ended || s.drain || s.failed == bad_q));
         assert (!(is_q == ASKED || is_q == HOST || is_q == OWN || is_q == VAIN) || chunk_q[84:0] == {va_q, len_q});
         assert (!works || \dut.r_q == stored_q);
         assert (!works || \dut.op_q == ASK || \dut.at_slot_q != the_slot || \dut.m_chunks.rdata == chunk_q);

@@ -128,6 +128,7 @@ package berth_regs_pkg;
     localparam logic [31:0] CMD_RAW_DESTROY          = 32'h00000025; // Firmware
     localparam logic [31:0] CMD_RAW_MODE             = 32'h00000026; // Firmware
     localparam logic [31:0] CMD_RAW_FILTER           = 32'h00000027; // Firmware
+    localparam logic [31:0] CMD_QP_RECALL            = 32'h00000028; // Firmware
 
     // Events (card to host)
     localparam logic [31:0] EV_PAGE_NEED             = 32'h00000001; // RTL
@@ -172,6 +173,7 @@ package berth_regs_pkg;
     localparam logic [31:0] WC_BIND                  = 32'h0000000b; // A BIND names a key that the QP's protection domain does not have, or a range or right that cannot be
     localparam logic [31:0] WC_RNR_RETRY             = 32'h0000000c; // The peer had no receive, however often it was tried: RNR retries are used up
     localparam logic [31:0] WC_REMOTE_REQUEST        = 32'h0000000d; // The peer takes no such request: longer than its receive, or of a kind that its QP does not serve
+    localparam logic [31:0] WC_RECALLED              = 32'h0000000e; // Nothing has come for the receive, and it was recalled
 
     // Command status
     localparam logic [31:0] CMD_OK                   = 32'h00000000; // Done

@@ -194,7 +194,7 @@ package berth_row_pkg;
     localparam logic [5:0] RECV_ACCESS_KEY          = 6'h29; // Read: its key
     localparam logic [5:0] RECV_ACCESS_RANGE        = 6'h2a; // Read: address of its first byte, low half, high half; bytes
     typedef struct packed {
-        logic [23:0] argument; // Of `CMD_END` the `WC_*`, of `CMD_KEY_STORE` and `CMD_KEY_LOAD` the place in the table of keys
+        logic [23:0] argument; // Of `CMD_END` the `WC_*`, of `CMD_KEY_STORE` and `CMD_KEY_LOAD` the place in the table of keys, of `CMD_CANCEL` how many receives
         logic [7:0] opcode; // `CMD_*`
     } recv_command_t;
     localparam logic [5:0] RECV_COMMAND             = 6'h3f; // Written: a command
@@ -211,10 +211,12 @@ package berth_row_pkg;
     localparam logic [7:0] RECV_CMD_KEY_LOAD        = 8'h0b; // The key in that place is staged
     localparam logic [7:0] RECV_CMD_INVALIDATED     = 8'h0c; // The key of the SEND with invalidate that waits is dead: its receive completes, and what is behind it goes on
     localparam logic [7:0] RECV_CMD_NOT_INVALIDATED = 8'h0d; // That key is none that the peer may invalidate, which breaks the connection by `FAULT_ACCESS`
+    localparam logic [7:0] RECV_CMD_CANCEL          = 8'h0e; // Of as many receives as `argument` says, modulo 2^16 and from the start on, those that are no credits complete as recalled, in their turn; those behind are granted as ever
+    localparam logic [7:0] RECV_CMD_RECLAIM         = 8'h0f; // Of a peer without credit lists: receives that none of its packets has used are no credits any more, and are granted anew
     localparam logic [3:0] STEP_START               = 4'h0; // A QP begins
     localparam logic [3:0] STEP_END                 = 4'h1; // It has ended: no list goes, nothing is granted
     localparam logic [3:0] STEP_ASK                 = 4'h2; // Nothing changes; the engine's answer says how things are
-    localparam logic [3:0] STEP_HOLD                = 4'h3; // Nothing becomes a credit, and no list goes, until `STEP_VOID`
+    localparam logic [3:0] STEP_HOLD                = 4'h3; // Nothing becomes a credit, and no list goes, until `STEP_VOID`; a peer without lists may use no more, until `STEP_RECLAIM`
     localparam logic [3:0] STEP_STOP                = 4'h4; // No more memory is asked for until `STEP_VOID` or `STEP_UNPOST`
     localparam logic [3:0] STEP_VOID                = 4'h5; // Credits from a number on are void, and the peer knows
     localparam logic [3:0] STEP_UNPOST              = 4'h6; // Credits that are posted and not announced are taken back
@@ -225,6 +227,8 @@ package berth_row_pkg;
     localparam logic [3:0] STEP_REST                = 4'hb; // No receive is asked for until `STEP_SQUEEZE`
     localparam logic [3:0] STEP_INVALIDATED         = 4'hc; // The key of a SEND with invalidate is dead
     localparam logic [3:0] STEP_NOT_INVALIDATED     = 4'hd; // It is none that the peer may invalidate
+    localparam logic [3:0] STEP_CANCEL              = 4'he; // Receives before a number that are no credits complete as recalled
+    localparam logic [3:0] STEP_RECLAIM             = 4'hf; // Credits that have not been used are void; the peer never knew of them
     localparam logic [2:0] RIGHT_READ               = 3'h1; // READ
     localparam logic [2:0] RIGHT_WRITE              = 3'h2; // WRITE
     localparam logic [2:0] RIGHT_ATOMIC             = 3'h4; // Atomics

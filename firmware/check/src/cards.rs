@@ -13,7 +13,7 @@ use berth_abi::card::{FIRST_QPN, TX_SLOTS};
 use berth_abi::cpu::{CqAttr, DbCfg, LIST_BAD, LIST_EARLY, LIST_OK, LIST_OVERFLOW, RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::message::{
     Accept, COOKIE, CmClosed, CmEstablished, CmRequest, CmRequestOver, CmdDone, Connect, CqCreate, Disconnect, Entry,
-    Listen, NetConfig, Pressure, QpCreate, QpDestroy, QpError, RangeRevoked, Reject, Typed,
+    Listen, NetConfig, Pressure, QpCreate, QpDestroy, QpError, QpRecall, RangeRevoked, Reject, Typed,
 };
 use berth_abi::rows::{HALF_SENDS, event::EVENT_TIMEOUT, recv, send};
 use berth_abi::status::REASON_PEER_LOST;
@@ -50,6 +50,8 @@ pub enum Do {
     Destroy,
     /// Says that memory is short.
     Press,
+    /// Wants receives back that nothing has come for.
+    Recall,
     /// Takes all memory away.
     Revoke,
 }
@@ -131,6 +133,8 @@ struct Row {
     list: (u32, u32),
     hold: bool,
     rests: bool,
+    /// Receives have gone back to the program.
+    canceled: bool,
     una: u32,
     next: u32,
     /// A time-out was reported, and nothing sent again since.
@@ -202,6 +206,7 @@ impl Row {
             recv::CMD_HOLD => self.hold = true,
             recv::CMD_REST => self.rests = true,
             recv::CMD_SQUEEZE => self.rests = false,
+            recv::CMD_CANCEL => (self.rests, self.canceled) = (false, true),
             recv::CMD_VOID => {
                 self.builder.void(self.first);
                 (self.epochs[1], self.hold) = (self.staged[1], false);
@@ -473,6 +478,7 @@ impl Cards {
             Do::Disconnect => Disconnect { qpn: QPN }.encode(),
             Do::Destroy => QpDestroy { qpn: QPN }.encode(),
             Do::Press => Pressure { asid: 0, bytes: 65536 }.encode(),
+            Do::Recall => QpRecall { qpn: QPN }.encode(),
             Do::Revoke => RangeRevoked { asid: ASID.into(), va: 0, len: 4096 }.encode(),
         }
     }
@@ -718,6 +724,9 @@ impl Model for Cards {
         }
         if self.scripts[B].contains(&Do::Press) {
             properties.push(Property::sometimes("credits come back", |_, s: &State| s.ends[B].row.rests));
+        }
+        if self.scripts[B].contains(&Do::Recall) {
+            properties.push(Property::sometimes("receives go back", |_, s: &State| s.ends[B].row.canceled));
         }
         properties
     }

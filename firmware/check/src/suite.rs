@@ -175,6 +175,16 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
             },
         ),
         check(
+            "cards-give-back",
+            Cards {
+                scripts: [&[], &[cards::Do::Recall]],
+                receives: 2,
+                faults: if long { (2, 1, 1) } else { (1, 1, 0) },
+                goal: Goal::Landed,
+                ..joined.clone()
+            },
+        ),
+        check(
             "cards-end",
             Cards {
                 scripts: [&[cards::Do::Destroy], &[cards::Do::Revoke, cards::Do::Disconnect, cards::Do::Destroy]],

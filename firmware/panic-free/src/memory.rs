@@ -81,7 +81,7 @@ fn receives() {
     let mut list = [Span::default(); 4];
     calls!(receives: connect(), post(spans(&mut list)), ring(), poll(), answer(1, Outcome::Held), begin(1));
     calls!(receives: write(1, 2, 3), written(1), filled(1, 2), recall(1), recalled(1), withdrawn(1, 2), close(), idle());
-    calls!(receives: unused(), starved());
+    calls!(receives: unused(), starved(), cancel());
     drain(receives.spans(black_box(1)));
     drain(receives.part(black_box(1), black_box(2), black_box(3)));
 }

@@ -6,7 +6,7 @@ mod common;
 use berth_abi::card::{FIRST_QPN, MAX_READS};
 use berth_abi::counters::*;
 use berth_abi::cpu::{LIST_EARLY, LIST_OK, LIST_OVERFLOW, LIST_REPEAT};
-use berth_abi::message::{CmdDone, NetConfig, Pressure, QpCreate, QpDestroy, QpError, QpQuery};
+use berth_abi::message::{CmdDone, NetConfig, Pressure, QpCreate, QpDestroy, QpError, QpQuery, QpRecall};
 use berth_abi::ring::{MODE_MESSAGE, MODE_STREAM, QpState, TRIGGER_BETWEEN};
 use berth_abi::rows::send::Held;
 use berth_abi::rows::{ROW_CLOCK, event::*, recv, send};
@@ -807,6 +807,47 @@ fn all_credits_that_are_out_may_come_back() {
     event(&mut w, &b, EVENT_NAK, 0);
     w.run(2 * FAST_REST);
     assert!(!commands(&w, &b, RX).contains(&recv::CMD_SQUEEZE));
+}
+
+/// A recall that the program asks for ends with its receives given back, also one that was under way for others.
+#[test]
+fn a_recall_for_the_program_gives_its_receives_back() {
+    let recall = |w: &mut World, qpn| w.command(1, QpRecall { qpn }.encode()).status;
+    for pressed in [false, true] {
+        let (mut w, a, b) = pair(44);
+        reads(&mut w, &b, RX, recv::ANNOUNCED, 20);
+        reads(&mut w, &b, RX, recv::LANDED, 5);
+        reads(&mut w, &a, TX, send::KEPT, 9);
+        w.deaf = [true, true];
+        if pressed {
+            held(&mut w, &b, RX, Held { holds: 4, ..STARVED });
+            press(&mut w, 1);
+        }
+        (0..2).for_each(|_| assert_eq!(recall(&mut w, b.qpn), CMD_OK));
+        assert_eq!(commands(&w, &b, RX)[1..], [recv::CMD_HOLD], "the peer is asked once");
+        // What is posted until the peer answers goes back too.
+        reads(&mut w, &b, RX, recv::COMPLETED, 0x1_fffe);
+        reads(&mut w, &b, RX, recv::COUNTS, recv::Counts { granted: 11, posted: 30 }.word());
+        w.deaf = [false, false];
+        w.run(10_000_000);
+        let cancel = recv::Command { opcode: recv::CMD_CANCEL, argument: 28 }.word();
+        let wanted = [recv::CMD_HOLD, recv::CMD_REST, recv::CMD_VOID, cancel];
+        assert_eq!(commands(&w, &b, RX)[1..], wanted);
+        w.run(2 * FAST_REST);
+        assert_eq!((commands(&w, &b, RX).len(), state(&w, &b)), (5, CONNECTED), "it does not rest");
+        // Once only: the next recall is for others.
+        held(&mut w, &b, RX, Held { holds: 4, ..STARVED });
+        reads(&mut w, &b, RX, recv::COUNTS, 0);
+        press(&mut w, 1);
+        w.run(100_000);
+        assert_eq!(commands(&w, &b, RX)[5..], [recv::CMD_HOLD, recv::CMD_REST, recv::CMD_VOID]);
+    }
+    let (mut w, _, b) = pair(45);
+    let new = w.create_qp(1, 21, ASID, |_| ());
+    assert_eq!((recall(&mut w, 99), recall(&mut w, new.qpn)), (CMD_NOT_FOUND, CMD_BUSY));
+    event(&mut w, &b, EVENT_NAK, 0);
+    let before = commands(&w, &b, RX).len();
+    assert_eq!((recall(&mut w, b.qpn), commands(&w, &b, RX).len()), (CMD_OK, before), "all come back by themselves");
 }
 
 #[test]

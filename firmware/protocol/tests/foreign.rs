@@ -6,6 +6,7 @@ mod common;
 use berth_abi::counters::*;
 use berth_abi::message::{
     CmClosed, CmEstablished, CmdDone, Connect, Disconnect, Listen, Pressure, QpCreate, QpDestroy, QpError, QpPeer,
+    QpRecall,
 };
 use berth_abi::ring::{MODE_MESSAGE, MODE_STREAM};
 use berth_abi::rows::{event::*, recv, send};
@@ -139,6 +140,20 @@ fn qp_7_a_foreign_peer_is_there_when_its_address_is_known() {
     assert_eq!((rx(recv::IP), rx(recv::MAC), rx(recv::MAC + 1)), (PEER.ipv4, 2, 0x200));
 }
 
+/// What it has not used is had back without asking it.
+#[test]
+fn receives_of_a_foreign_peer_go_back_to_the_program_at_once() {
+    let (mut w, a) = foreign(9);
+    let counts = recv::Counts { granted: 3, posted: 8 }.word();
+    w.nodes[0].hw.fast.reads.extend([((RX, 16, recv::COMPLETED), 5), ((RX, 16, recv::COUNTS), counts)]);
+    assert_eq!(w.command(0, QpRecall { qpn: 16 }.encode()).status, CMD_OK);
+    let cancel = recv::Command { opcode: recv::CMD_CANCEL, argument: 13 }.word();
+    assert_eq!(commands(&w, &a, RX)[1..], [recv::CMD_REST, recv::CMD_RECLAIM, cancel]);
+    w.run(10 * KEEPALIVE);
+    assert_eq!((state(&w, &a), commands(&w, &a, RX).len()), (CONNECTED, 4));
+    assert_told_nothing(&w);
+}
+
 #[test]
 fn qp_7_a_foreign_peer_is_told_nothing_in_a_connections_whole_life() {
     for seed in 10..14 {
@@ -153,7 +168,12 @@ fn qp_7_a_foreign_peer_is_told_nothing_in_a_connections_whole_life() {
         w.command(0, Pressure { asid: 0, bytes: 4096 }.encode());
         w.run(10 * KEEPALIVE);
         assert_eq!(state(&w, &a), CONNECTED);
-        assert!(!commands(&w, &a, RX).contains(&recv::CMD_HOLD), "nothing is recalled");
+        assert_eq!(
+            commands(&w, &a, RX)[1..],
+            [recv::CMD_REST, recv::CMD_RECLAIM, recv::CMD_SQUEEZE],
+            "nobody is asked"
+        );
+        assert_eq!(w.counter(0, F_RECALLED), 5);
         w.nodes[0].hw.fast.reads.clear();
         let end = if seed % 2 == 0 {
             assert_eq!(w.command(0, Disconnect { qpn: 16 }.encode()).status, CMD_OK);
@@ -173,15 +193,22 @@ fn qp_7_a_foreign_peer_is_told_nothing_in_a_connections_whole_life() {
 }
 
 #[test]
-fn qp_7_what_a_foreign_peer_has_been_granted_does_not_come_back() {
+fn pc_3_a_receive_that_does_not_fit_is_named_when_a_foreign_peers_unused_ones_have_come_back() {
     let (mut w, a) = foreign(14);
     let b = make(&mut w, 0, 17);
     assert_eq!(set(&mut w, QpPeer { qpn: 17, ..PEER }), CMD_OK);
     w.established(0, 17);
-    // One waits for memory, and the other one's granted receive may wait for data for ever.
+    // One waits for memory, and the other one's receive may wait for data for ever.
     let reads = &mut w.nodes[0].hw.fast.reads;
     reads.insert((RX, b.qpn, recv::HELD), recv::Held { holds: 1, starved: 1, ..recv::Held::default() }.word());
-    reads.insert((RX, a.qpn, recv::COUNTS), recv::Counts { posted: 0, granted: 1 }.word());
+    reads.insert((RX, a.qpn, recv::COUNTS), recv::Counts { posted: 1, granted: 1 }.word());
+    reads.insert((RX, a.qpn, recv::ANNOUNCED), 1);
+    w.command(0, Pressure { asid: 0, bytes: 4096 }.encode());
+    assert_eq!(commands(&w, &a, RX)[1..], [recv::CMD_REST, recv::CMD_RECLAIM]);
+    let reads = &mut w.nodes[0].hw.fast.reads;
+    reads.insert((RX, a.qpn, recv::COUNTS), recv::Counts { posted: 1, granted: 0 }.word());
+    reads.insert((RX, a.qpn, recv::ANNOUNCED), 0);
+    w.run(FAST_SQUEEZE_TIME);
     let named: Vec<u32> = (0..=SQUEEZES)
         .map(|_| {
             let CmdDone { results: [qpn, ..], .. } = w.command(0, Pressure { asid: 0, bytes: 4096 }.encode());

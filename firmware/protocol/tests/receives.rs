@@ -122,6 +122,47 @@ fn decision_19_a_recall_takes_the_newest_credits_that_free_so_much() {
 }
 
 #[test]
+fn what_is_no_credit_may_go_back_to_the_program_and_later_receives_are_granted() {
+    let recalled = |tag| Complete { tag, status: Status::Recalled };
+    // A credit, one that the host works on, one that has not been asked for; the second is answered in one way or another.
+    for outcome in [Outcome::Held, Outcome::Waits, Outcome::Gone] {
+        let mut recvs = posted(&[100, 200, 300]);
+        assert_eq!(recvs.poll(), Some(Pin { tag: 0 }));
+        assert!(recvs.answer(0, Outcome::Held));
+        assert_eq!([recvs.poll(), recvs.poll()], [Some(Post { credit: 0, size: 100 }), Some(Commit)]);
+        assert_eq!(recvs.poll(), Some(Pin { tag: 1 }));
+        recvs.cancel();
+        recvs.cancel();
+        assert_eq!(recvs.post(&[span(0x8000, 400)]), Ok(3));
+        recvs.ring();
+        assert!(recvs.answer(1, outcome));
+        let line = [Release { tag: 1 }, Cancel { tag: 1 }];
+        match outcome {
+            Outcome::Held => assert_eq!(recvs.poll(), Some(line[0])),
+            Outcome::Waits => {
+                assert_eq!(recvs.poll(), Some(line[1]));
+                assert!(recvs.answer(1, Outcome::Gone));
+            }
+            _ => (),
+        }
+        assert_eq!(
+            all(&mut recvs),
+            [Pin { tag: 3 }, Post { credit: 1, size: 400 }, Commit],
+            "in turn: a credit is first"
+        );
+        recvs.begin(0).unwrap();
+        recvs.filled(0, 9).unwrap();
+        let first = [Release { tag: 0 }, Complete { tag: 0, status: Status::Filled(9) }];
+        assert_eq!(all(&mut recvs), [&first[..], &[recalled(1), recalled(2)]].concat());
+        // A credit that has come back goes the same way.
+        assert_eq!(recvs.recall(1), 1);
+        assert!(recvs.recalled(1));
+        recvs.cancel();
+        assert_eq!((all(&mut recvs), recvs.idle()), (vec![Release { tag: 3 }, recalled(3)], true));
+    }
+}
+
+#[test]
 fn vc_9_memory_beside_a_receive_is_not_its_own() {
     let mut recvs = posted(&[4096, 4096, 4096]);
     all(&mut recvs);

@@ -30,4 +30,8 @@ pub enum Op {
     LetGo = recv::STEP_LET_GO,
     /// No receive is asked for until `Squeeze`.
     Rest = recv::STEP_REST,
+    /// Receives that are no credits go back to the program.
+    Cancel = recv::STEP_CANCEL,
+    /// Credits that are not used are void, and the peer never knew of them.
+    Reclaim = recv::STEP_RECLAIM,
 }

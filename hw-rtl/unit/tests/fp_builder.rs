@@ -435,6 +435,24 @@ fn a_foreign_peer_may_use_at_once_what_is_committed() {
     }
 }
 
+/// Credits that a foreign peer has not used are taken back; those whose data come as the command does are used.
+#[test]
+fn what_a_foreign_peer_has_not_used_is_taken_back() {
+    for width in widths() {
+        for landed in 0..6 {
+            let mut rig = one(width, Command { foreign: true, ..start() });
+            batch(&mut rig, 6);
+            for _ in 0..landed {
+                rig.land(5);
+                rig.step();
+            }
+            assert_eq!(rig.command(ask(Op::Reclaim)), (landed, landed));
+            batch(&mut rig, 2);
+            assert_eq!(rig.command(ask(Op::Query)), (landed + 2, landed));
+        }
+    }
+}
+
 // ---- commands -----------------------------------------------------------------------------------
 
 /// A command that is given after credits comes behind them.
@@ -617,6 +635,7 @@ fn whatever_comes(width: u32, together: bool, draw: &mut Rng) {
                 let epoch = draw.draw() as u32;
                 let op =
                     [Op::Query, Op::Hold, Op::Void, Op::Unpost, Op::Stop, Op::Squeeze, Op::End][draw.below(7) as usize];
+                let op = if rig.qps[&q].is_foreign() && draw.chance(0.3) { Op::Reclaim } else { op };
                 match op {
                     Op::End => _ = rig.command(any_start(q, draw)),
                     _ => {

@@ -6,7 +6,7 @@
 
 mod grant;
 
-use berth_abi::status::{WC_BAD_WQE, WC_FLUSHED, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET};
+use berth_abi::status::{WC_BAD_WQE, WC_FLUSHED, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET, WC_RECALLED};
 use berth_random::{Rng, mix, seed};
 use berth_rtl_unit::{Module, Op};
 use grant::bound::Bound;
@@ -623,6 +623,10 @@ fn whatever_comes(width: u32, draw: &mut Rng) {
                     let op = if recall { Op::Void } else { Op::Unpost };
                     rig.command(Command { first: kept as u8, ..Command::new(op, q) });
                     (peer.announced, peer.proven) = (kept, peer.proven.min(kept));
+                    if draw.chance(0.5) {
+                        let recv = rig.qps[&q].recvs.len() as u16;
+                        rig.command(Command { recv, ..Command::new(Op::Cancel, q) });
+                    }
                     wait_until(&mut rig, &mut peers, q, "going back");
                     peers.get_mut(&q).expect("a peer").held = false;
                 }
@@ -864,6 +868,51 @@ fn pc_3_a_row_that_rests_asks_for_nothing() {
         rig.quiet(3);
         rig.rest();
         assert_eq!((rig.held(3), rig.qps[&3].freed), (0, 6));
+    }
+}
+
+/// What is no credit goes back to the program, whatever was asked for it; what is posted later is granted as ever.
+#[test]
+fn receives_that_are_no_credits_complete_as_recalled_in_their_turn() {
+    for width in widths() {
+        for kept in 0..4 {
+            let mut rig = posted(width, 0, 0, &[64; 6]);
+            for slot in [0, 1, 2, 4] {
+                rig.answer(3, slot, HELD, 0);
+                rig.rest();
+            }
+            rig.answer(3, 3, MISS, 0);
+            rig.rest();
+            assert_eq!(rig.qps[&3].credits, 3);
+            rig.command(Command::new(Op::Hold, 3));
+            rig.command(Command::new(Op::Rest, 3));
+            rig.command(Command { first: kept, ..Command::new(Op::Void, 3) });
+            rig.command(Command { recv: 6, ..Command::new(Op::Cancel, 3) });
+            rig.post(3, &[(at(6), 64)], true);
+            rig.rest();
+            // The table and the host answer what they were asked before.
+            let kept = usize::from(kept);
+            assert_eq!((rig.held(3), rig.asks.len(), rig.qps[&3].local.len()), (64 * kept as u64, 6, 0));
+            rig.answer(3, 3, ANSWERED, 0);
+            rig.rest();
+            rig.answer(3, 5, HELD, 0);
+            rig.rest();
+            for n in 0..kept {
+                assert_eq!(rig.qps[&3].local, [], "not before the credits that are left: {n}");
+                rig.complete(3);
+                rig.rest();
+            }
+            let all: Vec<_> = (kept..6).map(|n| (n, WC_RECALLED)).collect();
+            assert_eq!(rig.qps[&3].local, all);
+            hold_all(&mut rig);
+            assert_eq!((rig.asks.len(), rig.qps[&3].credits, rig.held(3)), (7, kept + 1, 64));
+            // All before this number are complete, or a credit.
+            for recv in [0, 6, 7] {
+                rig.command(Command { recv, ..Command::new(Op::Cancel, 3) });
+                hold_all(&mut rig);
+            }
+            assert_eq!((rig.qps[&3].local.len(), rig.qps[&3].grant, rig.held(3)), (all.len(), 7, 64));
+        }
     }
 }
 

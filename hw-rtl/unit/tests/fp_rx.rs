@@ -8,7 +8,7 @@ mod rx;
 use berth_abi::card::{MAX_READS, TX_SLOTS};
 use berth_abi::rows::event::EVENT_RECEIVE_INDEX;
 use berth_abi::rows::recv::{self, RIGHT_ATOMIC, RIGHT_READ, RIGHT_WRITE};
-use berth_abi::status::{PAGE_FAULT, WC_FLUSHED};
+use berth_abi::status::{PAGE_FAULT, WC_FLUSHED, WC_RECALLED};
 use berth_protocol::memory::keys::{ATOMIC, Binding, READ, WRITE};
 use berth_protocol::rc::{
     Kind, NakCode, Placement, Position, Remote, RequestPacket, ResponseBody, ResponsePacket, Syndrome,
@@ -2133,6 +2133,83 @@ fn cr_10_recalled_credits_are_void_and_granted_anew() {
             rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
             rig.rests();
         }
+    }
+}
+
+/// Receives that are recalled and canceled complete as recalled, in their turn, and hold nothing; those posted later are granted
+/// as ever. Of a peer without lists nobody is asked: what it had in hand is placed, and the rest finds no receive for a while.
+#[test]
+fn receives_that_are_no_credits_go_back_to_the_program() {
+    let seed = seed(7);
+    for width in widths() {
+        let mut recalled = [0; 2];
+        for case in 0..cases(24) {
+            let mut draw = Rng(mix(seed ^ 0xca9c) ^ mix(case));
+            let foreign = case % 2 == 0;
+            let world = World {
+                width,
+                foreign,
+                selective: !foreign,
+                message_mode: foreign,
+                log2_mtu: 8,
+                warm: draw.below(101),
+                limit: if draw.chance(0.3) { draw.between(1, 40) as u32 } else { 0 },
+                service: draw.between(10, 1500),
+                stall: if draw.chance(0.5) { draw.below(50) } else { 0 },
+                ..World::default()
+            };
+            let mut rig = Rig::new(world, draw.draw());
+            rig.taking_back = true;
+            for _ in 0..6 {
+                for _ in rig.open(0)..draw.between(1, 60) as usize {
+                    let at = buffer(16, rig.qps[0].recvs.len(), 2);
+                    rig.post(0, &[(at, 64), (at + 4096, 700)]);
+                }
+                rig.ring(0);
+                let until = rig.now() + draw.below(4000);
+                rig.until(5000, "some messages", |rig| {
+                    if rig.usable(0) > 0 && rig.rng.chance(0.03) {
+                        let len = rig.rng.between(1, 764) as u32;
+                        rig.send(0, len, false);
+                    }
+                    rig.now() >= until
+                });
+                let first = if foreign {
+                    let first = rig.reclaim(0);
+                    assert_eq!(first, rig.read(0, recv::LANDED), "what was used is counted");
+                    first
+                } else {
+                    rig.command(0, recv::CMD_HOLD);
+                    let until = rig.now() + 300;
+                    rig.until(1000, "the answer", |rig| rig.now() >= until);
+                    let first = draw.between(rig.qps[0].used().into(), rig.qps[0].announced().into()) as u32;
+                    rig.command(0, recv::CMD_REST);
+                    rig.void(0, first);
+                    first
+                };
+                rig.cancel(0, first);
+                // As many new ones as the far end has sent messages for.
+                let wanted = rig.qps[0].used().saturating_sub(first);
+                for _ in 0..wanted {
+                    let at = buffer(16, rig.qps[0].recvs.len(), 2);
+                    rig.post(0, &[(at, 64), (at + 4096, 700)]);
+                }
+                rig.ring(0);
+                rig.until(400_000, "all that was sent or canceled", |rig| {
+                    // Those that the far end of a Berth has kept are used first.
+                    while !foreign && rig.qps[0].used() < first {
+                        rig.send(0, 600, false);
+                    }
+                    rig.open(0) == 0
+                });
+            }
+            recalled[case as usize % 2] += rig.qps[0].cqes.iter().filter(|c| c.status == WC_RECALLED).count();
+            assert!(rig.qps[0].broken.is_none());
+            rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
+            rig.rests();
+        }
+        println!("{width} bits: recalled from a foreign peer and from a Berth: {recalled:?}");
+        assert!(cases(24) < 24 || recalled.iter().all(|n| *n > 100));
     }
 }
 

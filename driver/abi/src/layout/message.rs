@@ -327,6 +327,11 @@ messages! {
         /// Its number.
         qpn: u32 = 2,
     }
+    /// Gives receives of a queue pair back.
+    QpRecall = CMD_QP_RECALL {
+        /// Its number.
+        qpn: u32 = 2,
+    }
     /// Breaks firmware, for tests.
     Crash = CMD_CRASH {
         /// `CRASH_*`.

@@ -89,6 +89,8 @@ table! {
     CMD_RAW_MODE = 38;
     /// Firmware. Sets a filter that chooses a raw queue for frames, or ends it.
     CMD_RAW_FILTER = 39;
+    /// Firmware. Gives receives of a QP back to the program that nothing has come for: credits that the peer has not used are recalled, and what is no credit then completes with `WC_RECALLED`. What has been posted when the peer answers counts. Done at once; the QP goes on. `CMD_BUSY`: it has no connection yet.
+    CMD_QP_RECALL = 40;
     }
 }
 

@@ -302,7 +302,7 @@ pub mod recv {
         }
         /// A command.
         Command {
-            /// Of `CMD_END` the `WC_*`, of `CMD_KEY_STORE` and `CMD_KEY_LOAD` the place in the table of keys.
+            /// Of `CMD_END` the `WC_*`, of `CMD_KEY_STORE` and `CMD_KEY_LOAD` the place in the table of keys, of `CMD_CANCEL` how many receives.
             argument: 31 8,
             /// `CMD_*`.
             opcode: 7 0,
@@ -444,6 +444,10 @@ pub mod recv {
         CMD_INVALIDATED = 12;
         /// That key is none that the peer may invalidate, which breaks the connection by `FAULT_ACCESS`.
         CMD_NOT_INVALIDATED = 13;
+        /// Of as many receives as `argument` says, modulo 2^16 and from the start on, those that are no credits complete as recalled, in their turn; those behind are granted as ever. The end of `CMD_REST`.
+        CMD_CANCEL = 14;
+        /// Of a peer without credit lists: receives that none of its packets has used are no credits any more, and are granted anew.
+        CMD_RECLAIM = 15;
         }
     }
 
@@ -490,7 +494,7 @@ pub mod recv {
         STEP_END = 1;
         /// Nothing changes; the engine's answer says how things are.
         STEP_ASK = 2;
-        /// Nothing becomes a credit, and no list goes, until `STEP_VOID`.
+        /// Nothing becomes a credit, and no list goes, until `STEP_VOID`; a peer without lists may use no more, until `STEP_RECLAIM`.
         STEP_HOLD = 3;
         /// No more memory is asked for until `STEP_VOID` or `STEP_UNPOST`.
         STEP_STOP = 4;
@@ -512,6 +516,10 @@ pub mod recv {
         STEP_INVALIDATED = 12;
         /// It is none that the peer may invalidate.
         STEP_NOT_INVALIDATED = 13;
+        /// Receives before a number that are no credits complete as recalled.
+        STEP_CANCEL = 14;
+        /// Credits that have not been used are void; the peer never knew of them.
+        STEP_RECLAIM = 15;
         }
     }
 }

@@ -62,6 +62,8 @@ table! {
     WC_RNR_RETRY = 12;
     /// The peer takes no such request: longer than its receive, or of a kind that its QP does not serve.
     WC_REMOTE_REQUEST = 13;
+    /// Nothing has come for the receive, and it was recalled. The QP goes on.
+    WC_RECALLED = 14;
     }
 }
 

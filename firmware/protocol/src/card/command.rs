@@ -13,15 +13,15 @@ use berth_abi::counters::{F_BAD_COMMAND, F_BAD_INDEX, F_REQUESTS_BUSY};
 use berth_abi::cpu::{CqAttr, DbCfg};
 use berth_abi::message::{
     Accept, Connect, CqCreate, CqDestroy, Crash, Disconnect, Entry, KeyBind, KeyFree, KeyRegister, KeysDrop, Listen,
-    NetConfig, Pressure, QpCreate, QpDestroy, QpPeer, QpQuery, RangeRevoked, RawCreate, RawDestroy, RawFilter, RawMode,
-    Reject, Unlisten,
+    NetConfig, Pressure, QpCreate, QpDestroy, QpPeer, QpQuery, QpRecall, RangeRevoked, RawCreate, RawDestroy,
+    RawFilter, RawMode, Reject, Unlisten,
 };
 use berth_abi::ring::{
     CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
     CMD_CQ_DESTROY, CMD_CRASH, CMD_KEY_BIND, CMD_KEY_FREE, CMD_KEY_REGISTER, CMD_KEYS_DROP, CMD_NET_CONFIG,
-    CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_PEER, CMD_QP_QUERY, CMD_RANGE_REVOKED, CMD_RAW_CREATE,
-    CMD_RAW_DESTROY, CMD_RAW_FILTER, CMD_RAW_MODE, CRASH_EVENT, CRASH_EVENT_WORDS, ENTRY_WORDS, MODE_MESSAGE,
-    PRIVATE_DATA, QpState, TRIGGER_ADAPTIVE, is_mtu,
+    CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_PEER, CMD_QP_QUERY, CMD_QP_RECALL, CMD_RANGE_REVOKED,
+    CMD_RAW_CREATE, CMD_RAW_DESTROY, CMD_RAW_FILTER, CMD_RAW_MODE, CRASH_EVENT, CRASH_EVENT_WORDS, ENTRY_WORDS,
+    MODE_MESSAGE, PRIVATE_DATA, QpState, TRIGGER_ADAPTIVE, is_mtu,
 };
 use berth_abi::status::{
     CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BAD_INDEX, REASON_BUSY,
@@ -89,6 +89,14 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                     return;
                 }
                 None => CMD_NOT_FOUND,
+            },
+            CMD_QP_RECALL => match self.qp_recall(QpRecall::decode(entry).qpn, hw) {
+                CMD_BUSY => {
+                    // It could not be known.
+                    self.sh.answer(cookie, CMD_BUSY, &[], hw);
+                    return;
+                }
+                status => status,
             },
             CMD_KEY_REGISTER => match self.keys.register(&KeyRegister::decode(entry), &mut self.sh, hw) {
                 Ok(key) => {
@@ -443,6 +451,20 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             _ => return CMD_BUSY,
         }
         CMD_OK
+    }
+
+    #[inline(never)]
+    fn qp_recall<H: Hw>(&mut self, qpn: u32, hw: &mut H) -> u32 {
+        match self.qp(qpn) {
+            None => CMD_NOT_FOUND,
+            Some((qp, sh)) if qp.fast.on && qp.state == CONNECTED => {
+                qp.give_back(sh, hw);
+                CMD_OK
+            }
+            // All come back by themselves.
+            Some((qp, _)) if matches!(qp.state, CLOSED | ERROR) => CMD_OK,
+            Some(_) => CMD_BUSY,
+        }
     }
 
     fn query<H: Hw>(&mut self, qpn: u32, hw: &mut H) -> Option<QpState> {

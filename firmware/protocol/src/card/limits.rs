@@ -79,6 +79,8 @@ pub const EVENT_RETRY: u64 = 100_000;
 pub const SQUEEZES: u8 = 3;
 /// Least time between two reports that count (cycles, 0.2 ms): released memory has then reached another row.
 pub const FAST_SQUEEZE_TIME: u64 = 50_000;
+/// Looks at what a row's receives have come to, until two agree.
+pub const CANCEL_LOOKS: u32 = 8;
 /// Time for which a row asks for no memory after a recall, so that the host can unpin what went back and another row
 /// gets a turn (cycles, 4 ms).
 pub const FAST_REST: u64 = 1_000_000;

@@ -26,7 +26,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         if !starved {
             return 0;
         }
-        let recalled = self.recall(hw);
+        let recalled = self.recall(now, hw);
         turn.map_or(0, |turn| self.squeeze(now, &waiting, turn, !recalled, hw))
     }
 
@@ -56,8 +56,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         (starved, waiting)
     }
 
-    /// Some QP has memory that comes back by itself, or by a recall that is under way or can be. What a foreign peer has been
-    /// granted does not: only its own data end that.
+    /// Some QP has memory that comes back by itself, or by a recall that is under way or can be.
     #[inline(never)]
     fn comes_back<H: Hw>(&mut self, hw: &mut H) -> bool {
         for qp in &self.qps {
@@ -66,7 +65,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                 && (matches!(qp.sends_held(hw), send::Held { holds: 1.., starved: 0, .. })
                     || matches!(qp.receives_held(hw), recv::Held { holds: 1.., starved: 0, .. })
                     || qp.rq.recall.asked().is_some()
-                    || (!qp.foreign && qp.fast_granted(hw) != 0))
+                    || qp.fast_granted(hw) != 0)
             {
                 return true;
             }
@@ -82,7 +81,8 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     fn squeeze<H: Hw>(&mut self, now: u64, waiting: &Qps, turn: usize, alone: bool, hw: &mut H) -> u32 {
         for qp in &mut self.qps {
             self.sh.step();
-            if !qp.fast.on || !waiting.has(qp.at()) || qp.rq.recall.asked().is_some() {
+            let recalled = qp.rq.recall.asked().is_some() || qp.fast.rests_until != 0;
+            if !qp.fast.on || !waiting.has(qp.at()) || recalled {
                 continue;
             }
             if qp.at() == turn {
@@ -102,14 +102,13 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         named.and_then(|i| self.qps.get(i)).map_or(0, Qp::qpn)
     }
 
-    /// Recalls the credits of the next QP, in turn, that RTL has and that has some out; a foreign peer knows none. False when
-    /// none has.
+    /// Recalls the credits of the next QP, in turn, that RTL has and that has some out. False when none has.
     #[inline(never)]
-    fn recall<H: Hw>(&mut self, hw: &mut H) -> bool {
+    fn recall<H: Hw>(&mut self, now: u64, hw: &mut H) -> bool {
         let mut could = Qps::EMPTY;
         for qp in &self.qps {
             self.sh.step();
-            let asks = qp.fast.on && qp.state == CONNECTED && !qp.foreign && qp.rq.recall.asked().is_none();
+            let asks = qp.fast.on && qp.state == CONNECTED && qp.rq.recall.asked().is_none();
             if asks && qp.fast_unused(hw) != 0 {
                 could.add(qp.at());
             }
@@ -117,6 +116,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         match self.sh.pressure.recalled.pass(&could).and_then(|i| self.qps.get_mut(i)) {
             // Nobody would answer.
             Some(qp) if qp.gone => qp.close(REASON_PEER_CLOSE, &mut self.sh, hw),
+            Some(qp) if qp.foreign => qp.fast_reclaim(now, &mut self.sh, hw),
             Some(qp) => qp.fast_recall(&mut self.sh, hw),
             None => return false,
         }

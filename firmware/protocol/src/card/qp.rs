@@ -69,6 +69,8 @@ pub struct Recv {
     pub psn: u32,
     /// Credits that are recalled.
     pub recall: Recall,
+    /// What comes back is the program's.
+    pub gives_back: bool,
 }
 
 /// Epochs of credit lists: the connection's epoch plus the number of recalls, because a credit's number may be reused
@@ -289,7 +291,7 @@ impl Qp {
         private: [0; 8],
         template: Template::EMPTY,
         sq: Send { pi: 0, psn: 0, tries: Tries::NONE, deadline: 0 },
-        rq: Recv { pi: 0, psn: 0, recall: Recall::new() },
+        rq: Recv { pi: 0, psn: 0, recall: Recall::new(), gives_back: false },
     };
 
     /// Its QPN.

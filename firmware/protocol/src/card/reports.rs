@@ -3,7 +3,7 @@
 
 use super::Card;
 use super::hw::{Hw, Log};
-use super::limits::{FAST_REST, TIMEOUT, rnr_cycles};
+use super::limits::{TIMEOUT, rnr_cycles};
 use super::qp::{CONNECTED, Due, Qp, TODO_GO};
 use super::shared::Shared;
 use crate::base::rule::{self, Rule};
@@ -191,8 +191,10 @@ impl Qp {
         self.fast_receive(recv::COMMAND, recv::CMD_REST, hw);
         self.fast_receive(recv::COMMAND, recv::CMD_VOID, hw);
         hw.count(F_RECALLED, back);
-        self.fast.rests_until = now + FAST_REST;
-        sh.arm(self.fast.rests_until, hw);
+        if core::mem::take(&mut self.rq.gives_back) {
+            return self.fast_cancel(sh, hw);
+        }
+        self.fast_rest(now, sh, hw);
     }
 
     /// Handles an event that RTL does not decide itself.

@@ -5,8 +5,8 @@
 use super::Card;
 use super::hw::{Hw, Log, TX_LOOPBACK};
 use super::limits::{
-    FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
-    FAST_WINDOW, LIST_AGAIN, REORDER,
+    CANCEL_LOOKS, FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL,
+    FAST_POLL_DOUBLED, FAST_REST, FAST_WINDOW, LIST_AGAIN, REORDER,
 };
 use super::qp::{CONNECTED, CREATED, Qp, TODO_RECALL, TODO_RECALLED};
 use super::shared::Shared;
@@ -14,6 +14,7 @@ use crate::base::rule::{self, Rule};
 use crate::rc::Placement;
 use crate::wire::headers::{BTH_SEND_ONLY_IMM, Mac, PSN_MASK, list_qkey};
 use berth_abi::card::FIRST_QPN;
+use berth_abi::counters::F_RECALLED;
 use berth_abi::cpu::DbCfg;
 use berth_abi::ring::QpState;
 use berth_abi::rows::{HALF_RECEIVES, HALF_SENDS, ROW_CLOCK as UNIT, recv, send};
@@ -325,6 +326,56 @@ impl Qp {
         hw.log(Log::Recall(self.qpn(), n));
         self.rq.recall.begin(n);
         self.tell(TODO_RECALL, sh);
+    }
+
+    /// Takes back what a foreign peer could use, as it need not be asked, and lets others have the memory for a while.
+    #[inline(never)]
+    pub(super) fn fast_reclaim<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        let unused = self.fast_unused(hw);
+        hw.count(F_RECALLED, unused);
+        self.fast_receive(recv::COMMAND, recv::CMD_REST, hw);
+        self.fast_receive(recv::COMMAND, recv::CMD_RECLAIM, hw);
+        self.fast_rest(now, sh, hw);
+    }
+
+    /// What has come back is there for others, for a while.
+    pub(super) fn fast_rest<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        self.fast.rests_until = now + FAST_REST;
+        sh.arm(self.fast.rests_until, hw);
+    }
+
+    /// Receives that nothing has come for go back to the program.
+    #[inline(never)]
+    pub(super) fn give_back<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        if self.foreign || self.gone {
+            // Nobody is to be asked.
+            self.fast_receive(recv::COMMAND, recv::CMD_REST, hw);
+            self.fast_receive(recv::COMMAND, recv::CMD_RECLAIM, hw);
+            self.fast_cancel(sh, hw);
+            return;
+        }
+        self.rq.gives_back = true;
+        if self.rq.recall.asked().is_none() {
+            self.fast_recall(sh, hw);
+        }
+    }
+
+    /// All receives that are posted and no credits complete.
+    pub(super) fn fast_cancel<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        let mut completed = self.fast_receives(recv::COMPLETED, hw);
+        let mut posted = 0;
+        // Both of one time. Data for the credits that are left come rarely enough.
+        for _ in 0..CANCEL_LOOKS {
+            sh.step();
+            posted = recv::Counts::from_word(self.fast_receives(recv::COUNTS, hw)).posted;
+            let now = self.fast_receives(recv::COMPLETED, hw);
+            if core::mem::replace(&mut completed, now) == now {
+                break;
+            }
+        }
+        let argument = completed.wrapping_add(posted) & 0xffff;
+        let command = recv::Command { opcode: recv::CMD_CANCEL, argument };
+        self.fast_receive(recv::COMMAND, command.word(), hw);
     }
 
     /// Recalled memory has been available to others for long enough.

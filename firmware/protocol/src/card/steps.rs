@@ -52,8 +52,9 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     const REVOKE_STEP: u32 = Self::QPS_STEPS * (1 + REVOKE) + Self::QPS_STEPS + ANSWER;
     /// All are asked whether they starve, and for credits; all but one release what they hold.
     const PRESSURE: u32 = 3 * Self::QPS_STEPS + Self::QPS_STEPS * (1 + REVOKE);
-    /// The beginning of a connection, a RECALL, or the end of a connection.
-    const TAKE_RECORD: u32 = max(max(HAND_OVER, RENAME), max(Self::DROP_CONNECTIONS, REQUESTS));
+    /// The beginning of a connection, a RECALL, its answer, or the end of a connection.
+    const TAKE_RECORD: u32 =
+        max(max(HAND_OVER, max(RENAME, limits::CANCEL_LOOKS)), max(Self::DROP_CONNECTIONS, REQUESTS));
     /// The headers to a peer are new, or known for the first time.
     const RENAMED: u32 = Self::QPS_STEPS * (1 + max(RENAME, HAND_OVER));
     /// The words are shifted, the peer is asked who it is, or may have moved or begun anew; the records are checked, then
@@ -82,7 +83,6 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     pub const TIMER_STEPS: u32 = Self::QPS_STEPS
         + Self::PEERS_STEPS * (1 + Self::QPS_STEPS + max(Self::QPS_STEPS, Self::DROP_CONNECTIONS))
         + REQUESTS
-        + Self::PEERS_STEPS
         + REQUESTS;
     /// Steps of [`Card::poll`]: one piece of each kind of work.
     pub const POLL_STEPS: u32 =

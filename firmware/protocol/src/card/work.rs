@@ -55,14 +55,12 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                 Due::Lost => self.peer_lost(i, hw),
             }
             self.sh.peer_work.add(i);
-        }
-        self.request_timer(now, hw);
-        for peer in &self.peers {
-            self.sh.step();
-            if peer.ip != 0 && peer.deadline != 0 {
-                next = next.min(peer.deadline);
+            let deadline = self.peers[i].deadline;
+            if deadline != 0 {
+                next = next.min(deadline);
             }
         }
+        self.request_timer(now, hw);
         for request in &self.requests {
             self.sh.step();
             if request.waits() {

@@ -427,6 +427,14 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
         true
     }
 
+    /// The sender knows no lists, so that what it has not used can be had back without asking it: as [`Announcer::void`] of all
+    /// of that.
+    pub fn reclaim(&mut self) {
+        let (_, _, landed) = self.builder.numbers();
+        let void = self.void(landed);
+        debug_assert!(void);
+    }
+
     /// Receives that are posted and not announced are no credits any more, as their memory is taken back (decision 17).
     /// What is announced stands.
     pub fn unpost(&mut self) {

@@ -23,6 +23,8 @@ pub enum Status {
     Withdrawn,
     /// The connection ended first.
     Flushed,
+    /// It was given back.
+    Recalled,
 }
 
 /// What is to be done.
@@ -124,6 +126,8 @@ struct Receive {
     /// Its pages are held at the host.
     held: bool,
     withdrawn: bool,
+    /// It goes back to the program as it is.
+    canceled: bool,
     error: Option<BlockError>,
 }
 
@@ -239,8 +243,8 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
             }
             _ => return false,
         }
-        if closed
-            && let Some(r) = self.list.get_mut(i)
+        if let Some(r) = self.list.get_mut(i)
+            && (closed || r.canceled)
             && r.state != State::Unqueue
         {
             r.state = State::Local;
@@ -344,6 +348,20 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
         true
     }
 
+    /// Receives that are no credits go back to the program: each completes in its turn as recalled, its memory untouched. Those
+    /// posted later are granted as ever.
+    pub fn cancel(&mut self) {
+        for r in at_most(RECVS, self.list.as_mut_slice()) {
+            r.state = match r.state {
+                State::Posted | State::Done => continue,
+                State::Asked | State::Unwanted => State::Unwanted,
+                State::Waiting | State::Unqueue => State::Unqueue,
+                State::New | State::Ready | State::Local => State::Local,
+            };
+            r.canceled = true;
+        }
+    }
+
     /// The pages in `va .. va + len` (whole ones) were taken from the card (VC-9). Receives that are no credits are
     /// asked for again; the others are withdrawn, and their number returned. Data for a withdrawn one is refused.
     pub fn withdrawn(&mut self, va: u64, len: u64) -> u32 {
@@ -436,6 +454,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
         let status = match (r.state, r.error) {
             (State::Done, _) => Status::Filled(r.filled),
             (State::Local, _) if r.withdrawn => Status::Withdrawn,
+            (State::Local, _) if r.canceled => Status::Recalled,
             (State::Local, Some(error)) => Status::Failed(error),
             (State::Local, None) if self.closed && (r.size > 0 || self.empty_credits) => Status::Flushed,
             (State::Local, None) => Status::Filled(0),

@@ -4,8 +4,9 @@
 //
 // Whether a WRITE may be placed is known when it comes (`berth_fp_target`), but for a one-shot key (QP-12): it is claimed
 // here, by the first packet that is taken. Of a WRITE with immediate the last packet is taken in order only, as it uses the
-// receive whose turn it is; where programs look at their memory (`writes_in_order`), each packet of a WRITE is. Without selective repeat only the first packet says where the WRITE goes: `berth_fp_target` hears of
-// it when it is taken, and lets none behind it pass before.
+// receive whose turn it is; where programs look at their memory (`writes_in_order`), each packet of a WRITE is. Without
+// selective repeat only the first packet says where the WRITE goes: `berth_fp_target` hears of it when it is taken, and
+// lets none behind it pass before.
 //
 // A READ is taken in order only, by a request that stands for the PSNs of the whole answer: all of them have come then, and
 // each is in place when `berth_fp_respond` says that it is answered, which is in their order. That engine keeps what is to be
@@ -311,7 +312,7 @@ module berth_fp_arrival #(
   end
 
   // ---- locate: place in the window, number of the credit ----------------------------------------
-  logic [31:0] oldest;
+  logic [31:0] oldest, left;
   logic [23:0] at_q;
   logic live_q, order_q, old_q, beyond_q, seen_q;
   logic [WB-1:0] gap_at;
@@ -326,7 +327,8 @@ module berth_fp_arrival #(
   always_comb begin
     number = p_q.write ? row.credit : !row.selective ? (p_q.begins ? row.credit : oldest)
                                            : oldest + 32'(8'(p_q.credit - oldest[7:0]));
-    live   = number - row.complete < ann - row.complete;
+    left   = ann - row.complete;
+    live   = number - row.complete < left && !left[31];     // none is left where `ann` was taken back from under a packet
   end
 
   // ---- decide ---------------------------------------------------------------------------------
@@ -759,7 +761,7 @@ module berth_fp_arrival #(
         run_q    <= run;
         number_q <= number[7:0];
         live_q   <= live;
-        credits_q <= 8'(ann - row.complete);
+        credits_q <= left[31] ? '0 : left[7:0];
       end
       DECIDE:
       if (go) begin

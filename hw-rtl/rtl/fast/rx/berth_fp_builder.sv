@@ -134,9 +134,9 @@ module berth_fp_builder #(
   // A list is being told, or may be by the operation in work.
   assign list_free = !out_busy && !(run_q && (op_q == LIST || op_q == TIMER)) && told_room;
   always_comb begin
-    // Posted credits come before a command.
+    // Posted credits come before a command, and what has landed before one that counts it.
     {op, q_next, take} = {COMMAND, cmd_q, 1'b1};
-    if (!cmd_valid || p_valid) begin
+    if (!cmd_valid || p_valid || (l_valid && cmd.op == berth_row_pkg::STEP_RECLAIM)) begin
       take = 1'b0;
       if (l_valid && !(run_q && l_q == q_q)) {op, q_next, take} = {LANDED, l_q, 1'b1};
       else if (p_valid && !(run_q && p_q == q_q)) {op, q_next, take} = {POST, p_q, 1'b1};
@@ -240,12 +240,10 @@ module berth_fp_builder #(
         end
         berth_row_pkg::STEP_END:  r.on = 1'b0;
         berth_row_pkg::STEP_HOLD: r.hold = 1'b1;
-        berth_row_pkg::STEP_VOID, berth_row_pkg::STEP_UNPOST: begin
-          if (cmd_op_q == berth_row_pkg::STEP_VOID) begin
-            {r.hold, r.list_sent} = 2'b00;
-            r.announced = first_q;
-            r.epoch     = cmd.epoch;
-          end
+        berth_row_pkg::STEP_VOID, berth_row_pkg::STEP_UNPOST, berth_row_pkg::STEP_RECLAIM: begin
+          if (cmd_op_q != berth_row_pkg::STEP_UNPOST) {r.hold, r.list_sent} = 2'b00;
+          if (cmd_op_q == berth_row_pkg::STEP_VOID) {r.announced, r.epoch} = {first_q, cmd.epoch};
+          if (cmd_op_q == berth_row_pkg::STEP_RECLAIM) r.announced = r.landed;
           r.committed = r.announced;
           r.posted    = r.announced;
         end
@@ -293,7 +291,8 @@ module berth_fp_builder #(
 
   assign ann_we     = run_q && (op_q == COMMAND || (op_q == LIST && list_ready) || (op_q == POST && row.foreign));
   assign ann_q      = q_q;
-  assign ann_number = r.announced;
+  // Without lists, a hold is one of what the peer may use.
+  assign ann_number = r.foreign && r.hold ? r.landed : r.announced;
   assign ev_posted  = run_q && op_q == POST && credit_q;
   assign ev_list    = tell && op_q == LIST;
   assign ev_list_len = len;

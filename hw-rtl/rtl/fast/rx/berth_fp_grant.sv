@@ -10,6 +10,9 @@
 // come, then the newest receives, until the next credit is the number wanted; then all is asked for anew. The end
 // (`ended`): chunks likewise, then every receive completes in its turn with the status given; nothing is asked for, and
 // granted receives do not go back any more, because they may be complete.
+//
+// Receives that are not granted can be given back to the program (`drain`): up to a number, each completes in its turn as
+// recalled, and nothing is asked for it. Those behind it are granted as ever.
 module berth_fp_grant #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
@@ -85,6 +88,7 @@ module berth_fp_grant #(
   localparam logic [1:0] MISS = berth_regs_pkg::XLT_MISS[1:0];
   localparam logic [1:0] READY = berth_regs_pkg::XLT_READY[1:0];
   localparam logic [7:0] WC_OK = berth_regs_pkg::WC_OK[7:0];
+  localparam logic [7:0] WC_RECALLED = berth_regs_pkg::WC_RECALLED[7:0];
   localparam logic [7:0] WC_BAD_WQE = berth_regs_pkg::WC_BAD_WQE[7:0];
   localparam logic [7:0] WC_LOCAL_PROTECTION = berth_regs_pkg::WC_LOCAL_PROTECTION[7:0];
   localparam logic [7:0] WC_OVER_BUDGET = berth_regs_pkg::WC_OVER_BUDGET[7:0];
@@ -93,7 +97,8 @@ module berth_fp_grant #(
   localparam logic [7:0] PAGE_NO_MEMORY = berth_regs_pkg::PAGE_NO_MEMORY[7:0];
   // Commands. START: begin. END: nothing is granted any more, see above. QUERY. HOLD: nothing becomes a credit until
   // VOID. STOP: the same until UNPOST. VOID, UNPOST: go back. REST: no receive is asked for until SQUEEZE, so that others
-  // may have what goes back. SQUEEZE: memory is short, see `serial`. LOOK at a receive; MARK it as withdrawn; LET_GO of it.
+  // may have what goes back. SQUEEZE: memory is short, see `serial`. CANCEL: see `drain`. LOOK at a receive; MARK it as
+  // withdrawn; LET_GO of it.
 
   typedef struct packed {
     logic        on;
@@ -152,6 +157,8 @@ module berth_fp_grant #(
     logic [7:0]  status;     // of all receives after the end
     logic        flush;      // receives that were credits complete, up to `grant` ...
     logic [15:0] flushed;    // ... this one next
+    logic        drain;      // receives complete as recalled from `grant` on ...
+    logic [15:0] drain_to;   // ... up to this one
   } row_t;
   typedef enum logic [1:0] {IDLE, LOOK, DECIDE} state_t;
   typedef enum logic [2:0] {ASK, ANSWER, ADVANCE, COMMAND, TOLD, PROOF} op_t;
@@ -387,6 +394,8 @@ module berth_fp_grant #(
   // ---- decide -----------------------------------------------------------------------------
   logic full, paced, stays, list_ends, too_long, too_much, too_soon, later, can_ask, range_ends, recv_ends, acquire, give, have, posts, want_local, more_ask, more_adv;
   logic local_turn, commit, failed, over, short_of, purge, mark, let_go, stray;
+  logic skips, drains;     // the receive that is asked for next, or granted next, is only to complete
+  logic [15:0] drain_left, skip_left;
   logic [3:0] at, at_slot_q;
   logic [7:0] ring_credit;
   logic [1:0] kind;
@@ -408,6 +417,10 @@ module berth_fp_grant #(
     chunk      = rest < 32'(bound) ? rest[20:0] : bound;
     range_ends = 32'(chunk) == rest;
     recv_ends  = ranges == '0 || (range_ends && r_q.ask_range + 3'd1 == ranges);
+    drain_left = r_q.drain_to - r_q.grant;
+    drains     = r_q.ended || r_q.drain;
+    skip_left  = r_q.drain_to - r_q.ask;
+    skips      = r_q.ended || (r_q.drain && skip_left != '0 && !skip_left[15]);
     can_ask    = r_q.on && !r_q.rewind && (!r_q.rest || r_q.ended) && !(r_q.serial && r_q.ask != r_q.grant) && r_q.ask != n_parsed_q && 8'(r_q.ask_w - r_q.have_w) < 8'd16;
     // A receive is asked for as a whole, and the oldest one whatever the bound.
     paced      = r_q.limit != '0 && r_q.most != '0 && !r_q.warm;
@@ -417,7 +430,7 @@ module berth_fp_grant #(
     too_long   = paced && r_q.part != '0
               && (33'(r_q.part) + 33'(size) > {2'd0, may_hold[31:1]} || (r_q.round != '0 && r_q.part >= list));
     too_much   = paced ? will_hold > 34'(may_hold) : r_q.asked - n_given_q >= {4'd0, r_q.limit, 12'd0};
-    full       = r_q.limit != '0 && !r_q.warm && r_q.ask != n_freed_q && {r_q.ask_range, r_q.ask_at} == '0 && !r_q.ended
+    full       = r_q.limit != '0 && !r_q.warm && r_q.ask != n_freed_q && {r_q.ask_range, r_q.ask_at} == '0 && !skips
               && ((too_long && r_q.closed) || too_much || too_soon);
     later      = full && !(too_long && r_q.closed) && paced && (too_soon || to_come != '0) && ahead <= 34'(may_hold);
     stays      = paced && r_q.waiting;
@@ -425,7 +438,7 @@ module berth_fp_grant #(
     have       = 1'b0;
     local_turn = r_q.grant == n_freed_q;
     at         = r_q.have_w[3:0];
-    failed     = r_q.failed || r_q.ended;
+    failed     = r_q.failed || drains;
     over       = r_q.over;
     short_of   = r_q.short_of;
     purge      = r_q.ended || r_q.rewind;
@@ -453,10 +466,10 @@ module berth_fp_grant #(
       end else if (can_ask) begin
         we      = 1'b1;
         r.limited = 1'b0;
-        acquire = ranges != '0 && !r_q.ended;
+        acquire = ranges != '0 && !skips;
         r.ask_w = r_q.ask_w + 8'd1;
         r.used[r_q.ask_w[3:0]]    = 1'b1;
-        r.final_w[r_q.ask_w[3:0]] = recv_ends || r_q.ended;
+        r.final_w[r_q.ask_w[3:0]] = recv_ends || skips;
         // A receive that asks for nothing takes a place in the window, so that order is kept.
         r.held[r_q.ask_w[3:0]]    = !acquire;
         r.own[r_q.ask_w[3:0]]     = 1'b0;
@@ -481,12 +494,14 @@ module berth_fp_grant #(
           if (now - r_q.burst >= 32'd64) r.burst = now;
         end
         r.ask_at = range_ends ? 32'd0 : r_q.ask_at + 32'(chunk);
-        if (!acquire) r.ask_at = '0;
-        else if (range_ends) begin
+        if (!acquire) begin
+          r.ask_at = '0;
+          r.sge    = r_q.sge + 8'(ranges);
+        end else if (range_ends) begin
           r.sge       = r_q.sge + 8'd1;
           r.ask_range = r_q.ask_range + 3'd1;
         end
-        if (recv_ends || r_q.ended) begin
+        if (recv_ends || skips) begin
           r.ask       = r_q.ask + 16'd1;
           r.ask_range = '0;
         end
@@ -517,6 +532,12 @@ module berth_fp_grant #(
             end
           end
           berth_row_pkg::STEP_REST: r.rest = 1'b1;
+          berth_row_pkg::STEP_CANCEL:
+          if (!r_q.ended) begin
+            // What has been asked for goes back first.
+            {r.rewind, r.rest, r.drain} = 3'b101;
+            r.drain_to = recv_q;
+          end
           berth_row_pkg::STEP_SQUEEZE: begin
             r.rest   = 1'b0;
             commit   = r_q.open && r_q.hold == '0;
@@ -640,6 +661,7 @@ module berth_fp_grant #(
             r.fresh  = '0;
             r.part   = '0;
             r.ask    = r_q.grant;
+            if (drain_left == '0 || drain_left[15]) r.drain = 1'b0;
             if (r_q.grant != n_parsed_q) r.sge = first_range;
             more_ask = 1'b1;
           end
@@ -669,7 +691,7 @@ module berth_fp_grant #(
               commit     = !local_turn && r_q.open && r_q.hold == '0;
               have       = local_turn;
               give       = give && local_turn;
-              if (local_turn) begin
+              if (local_turn && !drains) begin
                 r.fresh = fresh_left;
                 if (!r_q.closed) r.part = r_q.part > size ? r_q.part - size : 32'd0;
               end
@@ -698,6 +720,7 @@ module berth_fp_grant #(
             if (list_ends) r.closed = 1'b0;
             if (commit && r_q.have_w + 8'd1 == r_q.ask_w) r.part = '0;
             r.failed   = r_q.ended ? 1'b0 : failed && !r_q.final_w[at];
+            if (r_q.final_w[at] && drain_left == 16'd1) r.drain = 1'b0;
             r.over     = over;
             r.short_of = short_of;
             r.held[at] = 1'b0;
@@ -746,7 +769,7 @@ module berth_fp_grant #(
   assign aside.recv    = item_recv;
   assign aside.credit  = ring_credit;
   assign aside.wr_id   = wr_id;
-  assign aside.status  = r_q.ended ? r_q.status : p_bad ? WC_BAD_WQE : !failed ? WC_OK
+  assign aside.status  = r_q.ended ? r_q.status : r_q.drain ? WC_RECALLED : p_bad ? WC_BAD_WQE : !failed ? WC_OK
                        : over ? WC_OVER_BUDGET : short_of ? WC_NO_MEMORY : WC_LOCAL_PROTECTION;
   assign aside.sge     = first_range;
   assign aside.sges    = ranges;

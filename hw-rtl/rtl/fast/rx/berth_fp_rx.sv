@@ -180,7 +180,7 @@ module berth_fp_rx #(
   assign command  = fc.data;
   logic [QW-1:0] c_q;
   logic [7:0] command_q, status_q;
-  logic [15:0] key_place_q;
+  logic [15:0] argument_q;
   logic key_ready, target_fence, target_fenced;
   berth_card_pkg::key_t key_staged, key_loaded;
   assign target_fence = c_state_q == C_KEY && key_ready && command_q == berth_row_pkg::RECV_CMD_KEY_STORE;
@@ -245,6 +245,12 @@ module berth_fp_rx #(
       {berth_row_pkg::RECV_CMD_INVALIDATED, 3'd0}: {who, what} = {5'b00001, berth_row_pkg::STEP_INVALIDATED};
       {berth_row_pkg::RECV_CMD_NOT_INVALIDATED, 3'd0}: {who, what} = {5'b00001, berth_row_pkg::STEP_NOT_INVALIDATED};
       {berth_row_pkg::RECV_CMD_REST, 3'd0}:   {who, what} = {5'b01000, berth_row_pkg::STEP_REST};
+      {berth_row_pkg::RECV_CMD_CANCEL, 3'd0}: {who, what} = {5'b01000, berth_row_pkg::STEP_CANCEL};
+      // A packet that arrival has in hand may use one more, which builder hears of before arrival answers.
+      {berth_row_pkg::RECV_CMD_RECLAIM, 3'd0}: {who, what} = {5'b11000, berth_row_pkg::STEP_HOLD};
+      {berth_row_pkg::RECV_CMD_RECLAIM, 3'd1}: who = 5'b00001;
+      {berth_row_pkg::RECV_CMD_RECLAIM, 3'd2}: {who, what} = {5'b10000, berth_row_pkg::STEP_RECLAIM};
+      {berth_row_pkg::RECV_CMD_RECLAIM, 3'd3}: {who, what} = {5'b01000, berth_row_pkg::STEP_VOID};
       {berth_row_pkg::RECV_CMD_REVOKE, 3'd1}: {who, what} = {5'b10000, berth_row_pkg::STEP_UNPOST};
       {berth_row_pkg::RECV_CMD_REVOKE, 3'd2}: {who, what} = {5'b01000, berth_row_pkg::STEP_UNPOST};
       default: steps_over = 1'b1;
@@ -276,7 +282,7 @@ module berth_fp_rx #(
           fc_rdata <= fc.word[5] ? 32'd0 : stage[fc.word[4:0]];
           command_q <= command.opcode;
           status_q  <= command.argument[7:0];
-          key_place_q <= command.argument[15:0];
+          argument_q <= command.argument[15:0];
           if (fc.we && fc.word == berth_row_pkg::RECV_COMMAND)
             // First of all, arriving frames go elsewhere.
             c_state_q <= command.opcode == berth_row_pkg::RECV_CMD_END ? C_ROW
@@ -303,7 +309,7 @@ module berth_fp_rx #(
           if (command_q == berth_row_pkg::RECV_CMD_START) c_state_q <= C_BELL;
           else if (command_q == berth_row_pkg::RECV_CMD_REVOKE) c_state_q <= C_WALK;
           else if (command_q == READ || command_q == berth_row_pkg::RECV_CMD_END || command_q == berth_row_pkg::RECV_CMD_HOLD || command_q == berth_row_pkg::RECV_CMD_VOID || command_q == berth_row_pkg::RECV_CMD_SQUEEZE
-              || command_q == berth_row_pkg::RECV_CMD_REST || command_q == berth_row_pkg::RECV_CMD_INVALIDATED
+              || command_q == berth_row_pkg::RECV_CMD_REST || command_q == berth_row_pkg::RECV_CMD_CANCEL || command_q == berth_row_pkg::RECV_CMD_RECLAIM || command_q == berth_row_pkg::RECV_CMD_INVALIDATED
               || command_q == berth_row_pkg::RECV_CMD_NOT_INVALIDATED) begin
             fc_ack   <= 1'b1;
             c_state_q <= C_IDLE;
@@ -517,7 +523,7 @@ module berth_fp_rx #(
       .cmd_valid(c_state_q == C_KEY),
       .cmd_ready(key_ready),
       .cmd_store(command_q == berth_row_pkg::RECV_CMD_KEY_STORE),
-      .cmd_place(key_place_q),
+      .cmd_place(argument_q),
       .cmd(key_staged),
       .loaded(key_loaded),
       .over_valid,
@@ -1041,8 +1047,8 @@ module berth_fp_rx #(
   assign grant_cmd.limit  = c_pinned.bound;
   assign grant_cmd.most   = c_pinned.most;
   assign grant_cmd.status = status_q;
-  assign grant_cmd.first  = c_op_q == berth_row_pkg::STEP_VOID ? stage[S_FIRST][7:0] : st_announced[7:0];
-  assign grant_cmd.recv   = walk.recv;
+  assign grant_cmd.first  = command_q == berth_row_pkg::RECV_CMD_VOID ? stage[S_FIRST][7:0] : st_announced[7:0];
+  assign grant_cmd.recv   = walk_valid ? walk.recv : argument_q;
   assign grant_cmd.sge    = walk.sge;
   berth_fp_grant #(
       .QPS(QPS),

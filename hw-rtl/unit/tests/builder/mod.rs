@@ -91,6 +91,7 @@ pub struct Qp {
     /// What the engine was given and the model was not.
     posts: VecDeque<Post>,
     landings: u32,
+    held: bool,
 }
 
 impl Qp {
@@ -107,7 +108,11 @@ impl Qp {
         if !start.foreign {
             model.connect(0, Name::default(), Name::default());
         }
-        Self { start, epoch: start.epoch, model, posts: VecDeque::new(), landings: 0 }
+        Self { start, epoch: start.epoch, model, posts: VecDeque::new(), landings: 0, held: false }
+    }
+
+    pub fn is_foreign(&self) -> bool {
+        self.start.foreign
     }
 
     pub fn posted(&self) -> u32 {
@@ -116,6 +121,11 @@ impl Qp {
 
     pub fn announced(&self) -> u32 {
         self.model.builder().numbers().1
+    }
+
+    /// What the peer may use.
+    fn usable(&self) -> u32 {
+        if self.start.foreign && self.held { self.landed() } else { self.announced() }
     }
 
     pub fn landed(&self) -> u32 {
@@ -476,6 +486,11 @@ impl Rig {
         while !qp.posts.is_empty() {
             qp.give_post(now);
         }
+        qp.held = match c.op {
+            Op::Hold => true,
+            Op::Void | Op::Reclaim => false,
+            _ => qp.held,
+        };
         match c.op {
             Op::End => qp.model.close(),
             Op::Hold => qp.model.hold(),
@@ -484,6 +499,11 @@ impl Rig {
                 assert!(qp.model.void(c.first), "the test voids what is used: {qp:?}");
             }
             Op::Unpost => qp.model.unpost(),
+            Op::Reclaim => {
+                // What has landed counts, however soon the command comes.
+                qp.give_landings(now);
+                qp.model.reclaim();
+            }
             _ => (),
         }
     }
@@ -509,7 +529,7 @@ impl Rig {
             qp.give_post(now);
         }
         if let Some((q, number)) = announced {
-            assert_eq!(number, self.qps[&q].announced(), "QP {q}: credits announced");
+            assert_eq!(number, self.qps[&q].usable(), "QP {q}: credits announced");
         }
         assert!(self.commanded.take().is_none_or(|q| announced.is_some_and(|a| a.0 == q)), "a command tells it");
         list || proof.is_some() || posted || announced.is_some()

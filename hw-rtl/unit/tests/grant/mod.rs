@@ -8,7 +8,7 @@
 pub mod bound;
 
 use berth_abi::status::{PAGE_NO_MEMORY, PAGE_OVER_BUDGET};
-use berth_abi::status::{WC_BAD_WQE, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET};
+use berth_abi::status::{WC_BAD_WQE, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET, WC_RECALLED};
 pub use berth_protocol::memory::ahead::Post;
 use berth_random::Rng;
 use berth_rtl_unit::{Named, Op};
@@ -148,6 +148,8 @@ pub struct Qp {
     pub local: Vec<(usize, u8)>,
     /// The status given at the end.
     pub ended: Option<u8>,
+    /// Receives before this one were to go back to the program if they were no credits.
+    canceled: usize,
     /// Something was asked for after that.
     late: bool,
     /// It has been told to go back; to this receive, if that was said.
@@ -543,6 +545,7 @@ impl Rig {
                 qp.went_back = true;
             }
             Op::Squeeze => qp.went_back = true,
+            Op::Cancel => (qp.went_back, qp.canceled) = (true, qp.canceled.max(c.recv.into())),
             _ => (),
         }
     }
@@ -611,7 +614,7 @@ impl Rig {
             // All that is not granted is asked for anew.
             assert!(qp.went_back, "QP {q}: {len} bytes at {va:#x} are not next");
             let memory = |r: &usize| !qp.recvs[*r].chunks().is_empty();
-            let recv = (qp.grant..qp.recvs.len()).find(memory).expect("a receive with memory");
+            let recv = (qp.grant.max(qp.canceled)..qp.recvs.len()).find(memory).expect("a receive with memory");
             qp.next = (recv, 0);
             assert_eq!(qp.recvs[recv].chunks().first(), Some(&(va, len)), "QP {q}: not anew from {recv}");
             let grant = qp.grant;
@@ -650,6 +653,10 @@ impl Rig {
         if credit {
             // What is going back is no credit.
             let recv = qp.grant;
+            assert!(
+                recv >= qp.canceled || qp.target.is_some_and(|t| t <= recv),
+                "QP {q}: receive {recv} was to go back"
+            );
             assert_eq!(qp.target.take().unwrap_or(recv), recv, "QP {q}: the first credit after going back");
             let r = &qp.recvs[recv];
             assert!(!r.local && !r.bad, "QP {q}: receive {recv} is no credit");
@@ -691,13 +698,17 @@ impl Rig {
                 });
                 let wanted = match (qp.ended, refused) {
                     (Some(status), _) => status,
+                    _ if recv < qp.canceled => WC_RECALLED,
                     _ if r.bad => WC_BAD_WQE,
                     (_, None) => 0,
                     (_, Some(OVER_BUDGET)) => WC_OVER_BUDGET,
                     (_, Some(NO_MEMORY)) => WC_NO_MEMORY,
                     _ => WC_LOCAL_PROTECTION,
                 };
-                assert!(r.local || refused.is_some() || qp.ended.is_some(), "QP {q}: receive {recv} is a credit");
+                assert!(
+                    r.local || refused.is_some() || qp.ended.is_some() || recv < qp.canceled,
+                    "QP {q}: receive {recv} is a credit"
+                );
                 assert_eq!(status, wanted, "QP {q}: receive {recv}");
                 qp.grant += 1;
                 qp.local.push((recv, status));

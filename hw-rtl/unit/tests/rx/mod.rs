@@ -10,7 +10,7 @@ use berth_abi::rows::{
     recv,
 };
 use berth_abi::status::{
-    PAGE_FAULT, PAGE_NO_MEMORY, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET,
+    PAGE_FAULT, PAGE_NO_MEMORY, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET, WC_RECALLED,
 };
 use berth_abi::wire::BTH_UD_SEND_ONLY;
 use berth_abi::wqe::{CQE_IMMEDIATE, CQE_INVALIDATED, CQE_PUSH, Cqe, OP_RECV, OP_WRITE};
@@ -557,6 +557,24 @@ impl Rig {
         self.config(recv::PEER_EPOCH, epoch);
         self.config(recv::FIRST, first);
         self.command(i, recv::CMD_VOID);
+    }
+
+    /// After a recall that left the far end the credits below `first`: all other receives go back to the program.
+    pub fn cancel(&mut self, i: usize, first: u32) {
+        let qp = &mut self.qps[i];
+        let from = qp.credits.get(first as usize).copied().unwrap_or(qp.recvs.len());
+        qp.credits.truncate(first as usize);
+        qp.recvs[from..].iter_mut().for_each(|recv| recv.local = Some(WC_RECALLED));
+        let argument = qp.recvs.len() as u32;
+        self.command(i, recv::Command { opcode: recv::CMD_CANCEL, argument }.word());
+    }
+
+    /// A peer without lists: what it has not used are no credits any more. The first of them.
+    pub fn reclaim(&mut self, i: usize) -> u32 {
+        self.taking_back = true;
+        self.command(i, recv::CMD_REST);
+        self.command(i, recv::CMD_RECLAIM);
+        self.read(i, recv::ANNOUNCED)
     }
 
     /// The memory in `start .. end` is gone for QP `i`; the pages are revoked before. Steps until the RTL has let go.
