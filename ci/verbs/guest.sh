@@ -234,6 +234,11 @@ pingpong_sizes() {
     done
 }
 
+# Several queue pairs with one receive queue.
+srq_pingpong() {
+    both "ibv_srq_pingpong -d $device -g $gid -p $port $*"
+}
+
 # Datagrams have no other end that asks for lost ones again, but nothing is lost here.
 datagrams() {
     both "ibv_ud_pingpong -d $device -g $gid -p $port $*"
@@ -333,6 +338,10 @@ done
 check ap_1_ib_send_bw_many_packets measure ib_send_bw -n 5 -s 50000 -t 4 -m 1024
 check ap_1_ib_send_bw_queue_pairs_both_ways measure ib_send_bw -b -n 10 -s 2048 -t 8 -q 4
 check ap_1_ib_send_bw_events measure ib_send_bw -n 20 -s 2048 -t 8 -e
+check ap_1_ibv_srq_pingpong with_credits srq_pingpong '-q 4 -n 60 -r 24'
+check ap_1_ibv_srq_pingpong_events srq_pingpong '-e -q 2 -n 20 -s 10000'
+check ap_1_ib_send_bw_shared_receives measure ib_send_bw --use-srq -b -n 6 -s 2048 -t 4 -q 2
+check ap_1_ib_send_bw_few_shared_receives measure ib_send_bw --use-srq -n 10 -s 2048 -t 8 -q 4 -r 6
 check ap_1_ib_send_lat measure ib_send_lat -n 20 -s 32 -I 0
 check ap_1_ib_read_lat measure ib_read_lat -n 20 -s 32
 check ap_1_ib_send_lat_inline measure ib_send_lat -n 20 -s 32 -I 32

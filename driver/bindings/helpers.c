@@ -175,6 +175,12 @@ void helper_ib_set_parent(struct ib_device *ib, struct device *parent)
 	ib->dev.parent = parent;
 }
 
+/* The driver's part of a call, whose length has been checked. */
+int helper_ib_asked(struct ib_udata *udata, void *asked, size_t bytes)
+{
+	return ib_copy_from_udata(asked, udata, bytes);
+}
+
 /* Adds the driver's part to an answer, as far as the caller has room for it. */
 int helper_ib_respond(struct ib_udata *udata, const void *answer, size_t bytes)
 {

@@ -39,6 +39,7 @@ netdev_features_t helper_netdev_features(void);
 void helper_napi_receive(struct napi_struct *napi, struct net_device *dev, struct sk_buff *skb);
 int helper_dev_transmit(struct net_device *dev, struct sk_buff *skb);
 void helper_ib_set_parent(struct ib_device *ib, struct device *parent);
+int helper_ib_asked(struct ib_udata *udata, void *asked, size_t bytes);
 int helper_ib_respond(struct ib_udata *udata, const void *answer, size_t bytes);
 struct ib_udata *helper_uverbs_udata(struct uverbs_attr_bundle *attrs);
 struct ib_ucontext *helper_rdma_udata_context(struct ib_udata *udata);

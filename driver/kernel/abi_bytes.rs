@@ -42,4 +42,6 @@ plain! {
     VerbsContext = 16,
     VerbsCq = 16,
     VerbsQp = 24,
+    VerbsQpChange = 8,
+    VerbsSrq = 8,
 }

@@ -6,7 +6,7 @@ use crate::{
         card::*,
         counters::*,
         ioctl,
-        message::{CmdDone, Disconnect, QpCreate, QpDestroy, QpQuery},
+        message::{CmdDone, Disconnect, QpCreate, QpDestroy, QpQuery, QpRecall},
         ring::*,
     },
     card::{Entry, PAGE},
@@ -221,6 +221,18 @@ impl Context {
         let generation = self.card.generation();
         self.find_qp(name)?;
         self.card.call_for(generation, entry)
+    }
+
+    /// Has the card give receives of a queue pair back that nothing has come for: they complete as recalled.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` it has no connection yet.
+    pub(crate) fn recall(&self, name: impl Into<Name>) -> Result {
+        let name = name.into();
+        let recall = QpRecall { qpn: name.number };
+        self.call_for_qp(name, recall.encode())?;
+        Ok(())
     }
 
     /// State of a queue pair.

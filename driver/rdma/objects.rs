@@ -128,13 +128,15 @@ impl Failure {
 
 impl Ended for Failure {
     fn ended(&self, reason: u32) {
-        let told = self.failed.xchg(1, Relaxed) != 0;
-        if told || self.wanted.load(Relaxed) != 0 {
+        if self.failed.xchg(1, Relaxed) != 0 {
             return;
         }
-        self.handler.happened(match reason {
-            REASON_ACCESS => QpEvent::Access,
-            _ => QpEvent::Fatal,
-        });
+        if self.wanted.load(Relaxed) == 0 {
+            self.handler.happened(match reason {
+                REASON_ACCESS => QpEvent::Access,
+                _ => QpEvent::Fatal,
+            });
+        }
+        self.handler.happened(QpEvent::LastReceive);
     }
 }

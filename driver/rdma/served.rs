@@ -13,7 +13,7 @@ use crate::{
         message::QpPeer,
         ring::MODE_MESSAGE,
         rows::recv,
-        verbs::{VerbsContext, VerbsCq, VerbsQp, VERBS_ABI},
+        verbs::{VerbsContext, VerbsCq, VerbsQp, VerbsQpChange, VerbsSrq, VERBS_ABI},
         wqe::{MAX_INLINE, MAX_MESSAGE, MAX_SGE},
     },
     card::{State, PAGE},
@@ -68,6 +68,10 @@ const DATAGRAMS: Capacity = Capacity {
     receive_ranges: MOST_RANGES as u32,
     inline: MAX_INLINE as u32,
 };
+
+/// Elements of a shared receive queue, and how many of them a queue pair may have: each has a place in its own queue.
+const SHARED: u32 = 1 << 15;
+const LENT: u32 = 64;
 
 /// What the core's device has of the driver.
 pub(super) struct Served {
@@ -278,6 +282,8 @@ impl Driver for Served {
                 receive_ranges: MAX_SGE as u32,
                 inline: MAX_INLINE as u32,
             },
+            shared: SHARED,
+            lent: LENT,
             cqs: registry.max_process_cqs.min(registry.process_cqs()),
             cq_entries: MAX_ENTRIES,
             regions: registry.max_keys() as u32,
@@ -483,6 +489,24 @@ impl Driver for Served {
             }
             MadeQp::Datagram(qp) => qp.end(),
         }
+    }
+
+    fn is_recall(udata: &mut Udata) -> Result<bool> {
+        let said = udata.asked::<VerbsQpChange>()?;
+        Ok(said.is_some_and(|said| said.recall != 0))
+    }
+
+    fn recall(qp: &MadeQp) -> Result {
+        match qp {
+            MadeQp::Reliable(qp) => qp.context.recall(&*qp.qp),
+            MadeQp::Datagram(_) => Err(EINVAL),
+        }
+    }
+
+    fn is_limit_reached(udata: &mut Udata) -> Result<bool> {
+        Ok(udata
+            .asked::<VerbsSrq>()?
+            .is_some_and(|said| said.reached != 0))
     }
 
     fn post_send(qp: &MadeQp, send: Send<'_, Address>) -> Result {

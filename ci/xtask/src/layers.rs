@@ -48,13 +48,17 @@ const TREES: &[Tree] = &[
             &["uapi"],
         ],
     },
-    Tree { top: "host-tools/berth-queue/src/lib.rs", ranks: &[&["doorbell", "request"], &["ring"], &["completions"]] },
+    Tree {
+        top: "host-tools/berth-queue/src/lib.rs",
+        ranks: &[&["doorbell", "request"], &["ring"], &["completions"], &["shared"]],
+    },
     Tree {
         top: "host-tools/berth-verbs/src/lib.rs",
         ranks: &[
             &["errno", "lock", "mapping", "rdma_core"],
             &["context", "memory", "request", "status"],
-            &["building", "completion"],
+            &["building", "shared"],
+            &["completion"],
             &["datagram"],
             &["queue_pair"],
             &["builder", "post"],

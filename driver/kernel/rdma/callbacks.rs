@@ -9,6 +9,7 @@ use crate::kernel::{
         pair::{Address, Changes, Context, Cq, Domain, Pair, Qp, Queue},
         posting,
         qp::{Attributes, Capacity, QpKind, QpState},
+        shared::{self, Srq},
         udata::Udata,
         work::Memory,
     },
@@ -37,6 +38,7 @@ impl<T: Driver> Table<T> {
         size_ib_pd: size_of::<Domain<T>>(),
         size_ib_cq: size_of::<Cq<T>>(),
         size_ib_qp: size_of::<Qp<T>>(),
+        size_ib_srq: size_of::<Srq>(),
         size_ib_ah: size_of::<Address<T>>(),
         post_send: Some(posting::post_send::<T>),
         post_recv: Some(posting::post_recv::<T>),
@@ -66,6 +68,10 @@ impl<T: Driver> Table<T> {
         modify_qp: Some(modify_qp::<T>),
         query_qp: Some(query_qp::<T>),
         destroy_qp: Some(destroy_qp::<T>),
+        create_srq: Some(shared::create_srq::<T>),
+        modify_srq: Some(shared::modify_srq::<T>),
+        query_srq: Some(shared::query_srq),
+        destroy_srq: Some(shared::destroy_srq),
         reg_user_mr: Some(reg_user_mr::<T>),
         dereg_mr: Some(dereg_mr::<T>),
         alloc_hw_port_stats: Some(alloc_stats::<T>),
@@ -92,6 +98,10 @@ unsafe extern "C" fn query_device<T: Driver>(
     attr.page_size_cap = 0xffff_f000;
     (attr.vendor_id, attr.vendor_part_id) = limits.pci;
     attr.max_qp = limits.qps;
+    // They take memory of the process's alone.
+    attr.max_srq = limits.qps;
+    attr.max_srq_wr = limits.shared;
+    attr.max_srq_sge = limits.queue.receive_ranges;
     attr.max_qp_wr = limits.queue.sends.min(limits.queue.receives);
     attr.device_cap_flags =
         bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_RC_RNR_NAK_GEN as u64;
@@ -373,8 +383,7 @@ unsafe extern "C" fn destroy_cq<T: Driver>(
 
 /// # Safety
 ///
-/// `qp` is new, of a device of `T`; `attr` is the core's; its completion queues and the protection domain of `qp` are of that
-/// device.
+/// `qp` is new, of a device of `T`; `attr` is the core's; its queues and the protection domain of `qp` are of that device.
 unsafe extern "C" fn create_qp<T: Driver>(
     qp: *mut bindings::ib_qp,
     attr: *mut bindings::ib_qp_init_attr,
@@ -384,7 +393,9 @@ unsafe extern "C" fn create_qp<T: Driver>(
         // SAFETY: By the requirements of this function.
         let attr = unsafe { &mut *attr };
         let kind = QpKind::from_raw(attr.qp_type).ok_or(EOPNOTSUPP)?;
-        if attr.create_flags != 0 || !attr.srq.is_null() {
+        // SAFETY: By the requirements of this function.
+        let shared = (!attr.srq.is_null()).then(|| unsafe { Srq::data(attr.srq) });
+        if attr.create_flags != 0 || (shared.is_some() && kind != QpKind::Reliable) {
             return Err(EOPNOTSUPP);
         }
         let memory = match udata.is_null() {
@@ -396,7 +407,10 @@ unsafe extern "C" fn create_qp<T: Driver>(
         }
         // SAFETY: As above. The handler is ended before the queue pair goes.
         unsafe {
-            let handler = Arc::pin_init(QpHandler::new(NonNull::new_unchecked(qp)), GFP_KERNEL)?;
+            let handler = Arc::pin_init(
+                QpHandler::new(NonNull::new_unchecked(qp), shared.is_some()),
+                GFP_KERNEL,
+            )?;
             let changes = KBox::pin_init(
                 pin_init!(Changes {
                     now <- new_mutex!((QpState::Reset, Attributes::default()), "rdma_qp_changes"),
@@ -406,6 +420,11 @@ unsafe extern "C" fn create_qp<T: Driver>(
             let driver = Device::<T>::driver((*qp).device);
             let cqs = [attr.send_cq, attr.recv_cq].map(|cq| &Cq::<T>::data(cq).cq);
             let mut capacity = Capacity::from_raw(&attr.cap);
+            if let Some(shared) = shared {
+                // Those that it has on loan.
+                let most = driver.limits().lent;
+                (capacity.receives, capacity.receive_ranges) = (shared.elements.min(most), 0);
+            }
             let domain = Domain::<T>::data((*qp).pd);
             let mut udata = Udata::from_raw(udata);
             let made = driver.make_qp(
@@ -417,6 +436,9 @@ unsafe extern "C" fn create_qp<T: Driver>(
                 handler.clone(),
                 &mut udata,
             )?;
+            if shared.is_some() {
+                (capacity.receives, capacity.receive_ranges) = (0, 0);
+            }
             capacity.store(&mut attr.cap);
             (*qp).qp_num = made.1;
             let pair = Pair::<T> {
@@ -436,16 +458,21 @@ unsafe extern "C" fn create_qp<T: Driver>(
 
 /// # Safety
 ///
-/// `qp` is one of [`create_qp`], and not being destroyed; `attr` is the core's.
+/// `qp` is one of [`create_qp`], and not being destroyed; `attr` and `udata` are of the call.
 unsafe extern "C" fn modify_qp<T: Driver>(
     qp: *mut bindings::ib_qp,
     attr: *mut bindings::ib_qp_attr,
     mask: c_int,
-    _udata: *mut bindings::ib_udata,
+    udata: *mut bindings::ib_udata,
 ) -> c_int {
     // SAFETY: By the requirements of this function.
     let (pair, attr) = unsafe { (Qp::<T>::data(qp), &*attr) };
     from_result(|| {
+        // SAFETY: As above.
+        if mask == 0 && T::is_recall(&mut unsafe { Udata::from_raw(udata) })? {
+            T::recall(&pair.qp)?;
+            return Ok(0);
+        }
         let mut now = pair.changes.now.lock();
         let state = state_now(pair, now.0);
         let mut attributes = now.1;

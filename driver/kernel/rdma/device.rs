@@ -108,6 +108,19 @@ pub(crate) trait Driver: Send + Sync + Sized + 'static {
     /// Ends it.
     fn end_qp(&self, qp: Self::Qp);
 
+    /// Whether the provider wants receives back that nothing has come for.
+    fn is_recall(udata: &mut Udata) -> Result<bool>;
+
+    /// Has them complete as such.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` it has no connection yet, `EINVAL` it is of datagrams.
+    fn recall(qp: &Self::Qp) -> Result;
+
+    /// Whether the provider says that fewer elements of a shared receive queue are left than its limit.
+    fn is_limit_reached(udata: &mut Udata) -> Result<bool>;
+
     /// Posts a send to a queue pair of datagrams, whose memory may be changed again afterwards. The kernel's are posted without
     /// sleeping, perhaps with interrupts off.
     ///
@@ -171,6 +184,9 @@ pub(crate) struct Limits {
     pub(crate) qps: u32,
     /// Elements of a queue, ranges of an element, and bytes of data in it.
     pub(crate) queue: Capacity,
+    /// Elements of a shared receive queue, and how many of them a queue pair may have.
+    pub(crate) shared: u32,
+    pub(crate) lent: u32,
     /// Completion queues that a process may have.
     pub(crate) cqs: u32,
     /// Entries of one.

@@ -56,6 +56,8 @@ pub(crate) enum QpEvent {
     Fatal,
     /// It is in error, because its peer wanted memory that it may not have.
     Access,
+    /// It is in error, and takes no more elements of its shared receive queue, if it has one.
+    LastReceive,
 }
 
 /// A queue pair as the core knows it.
@@ -63,15 +65,18 @@ pub(crate) enum QpEvent {
 pub(crate) struct QpHandler {
     #[pin]
     qp: SpinLockIrq<Held<bindings::ib_qp>>,
+    /// It has a shared receive queue.
+    shared: bool,
 }
 
 impl QpHandler {
     /// # Safety
     ///
     /// `qp` is being made, and stays until [`Self::end`] has returned.
-    pub(super) unsafe fn new(qp: NonNull<bindings::ib_qp>) -> impl PinInit<Self> {
+    pub(super) unsafe fn new(qp: NonNull<bindings::ib_qp>, shared: bool) -> impl PinInit<Self> {
         pin_init!(Self {
             qp <- new_spinlock_irq!(Held(Some(qp)), "rdma_qp"),
+            shared,
         })
     }
 
@@ -82,6 +87,9 @@ impl QpHandler {
 
     /// Tells the consumer. Called by a thread.
     pub(crate) fn happened(&self, event: QpEvent) {
+        if event == QpEvent::LastReceive && !self.shared {
+            return;
+        }
         let held = self.qp.lock();
         let Some(qp) = held.0 else { return };
         // SAFETY: The queue pair is there, as long as the lock is held. Its handler takes spin locks only.
@@ -95,6 +103,7 @@ impl QpHandler {
             told.event = match event {
                 QpEvent::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
                 QpEvent::Access => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+                QpEvent::LastReceive => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
             };
             handler(&mut told, (*qp.as_ptr()).qp_context);
         }

@@ -14,6 +14,7 @@ mod pair;
 mod posting;
 pub(crate) mod qp;
 pub(crate) mod registration;
+mod shared;
 mod stats;
 pub(crate) mod udata;
 pub(crate) mod work;

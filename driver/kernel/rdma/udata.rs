@@ -3,12 +3,41 @@
 
 use crate::kernel::bindings;
 use core::ptr::NonNull;
-use kernel::{error::to_result, prelude::*, transmute::AsBytes};
+use kernel::{
+    error::to_result,
+    prelude::*,
+    transmute::{AsBytes, FromBytes},
+};
 
-/// The driver's parts of a call and of its answer. Calls have nothing of their own; an older provider's are as short.
+/// The driver's parts of a call and of its answer. Most calls have nothing of their own.
 pub(crate) struct Udata(Option<NonNull<bindings::ib_udata>>);
 
 impl Udata {
+    /// What the caller adds to the call, if it is as much as this.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` the caller's memory is not there.
+    pub(crate) fn asked<T: FromBytes + Default>(&mut self) -> Result<Option<T>> {
+        let Some(udata) = self.0 else {
+            return Ok(None);
+        };
+        // SAFETY: Valid by `from_raw`.
+        if unsafe { udata.as_ref() }.inlen < size_of::<T>() {
+            return Ok(None);
+        }
+        let mut asked = T::default();
+        // SAFETY: As above; any bytes are a `T`.
+        to_result(unsafe {
+            bindings::helper_ib_asked(
+                udata.as_ptr(),
+                core::ptr::from_mut(&mut asked).cast(),
+                size_of::<T>(),
+            )
+        })?;
+        Ok(Some(asked))
+    }
+
     /// # Safety
     ///
     /// `raw` is the core's, or null, for as long as there is this value.

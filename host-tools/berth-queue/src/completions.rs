@@ -163,7 +163,7 @@ impl Completions {
     /// Notes a queue pair that has just been made. An earlier one with its number is gone, but may not have been
     /// detached yet. Answers how many entries that fit no element were dropped.
     pub fn attach(&mut self, qpn: u32, progress: &Arc<QpProgress>) -> usize {
-        let unmatched = self.forget(qpn);
+        let unmatched = self.forget(qpn, |_| ());
         let at = qpn as usize;
         if self.qps.len() <= at {
             self.qps.resize(at + 1, None);
@@ -174,29 +174,32 @@ impl Completions {
         unmatched
     }
 
-    /// Forgets a queue pair that is gone, with its completions, unless a later one has its number already. Answers as
-    /// [`Completions::attach`].
-    pub fn detach(&mut self, qpn: u32, progress: &Arc<QpProgress>) -> usize {
+    /// Forgets a queue pair that is gone, with its completions, unless a later one has its number already. Each of them that
+    /// had not been given out is shown to `dropped`. Answers as [`Completions::attach`].
+    pub fn detach(&mut self, qpn: u32, progress: &Arc<QpProgress>, dropped: impl FnMut(&Entry)) -> usize {
         let there = self.qps.get(qpn as usize).and_then(Option::as_ref);
-        if there.is_some_and(|there| Arc::ptr_eq(there, progress)) { self.forget(qpn) } else { 0 }
+        if there.is_some_and(|there| Arc::ptr_eq(there, progress)) { self.forget(qpn, dropped) } else { 0 }
     }
 
-    fn forget(&mut self, qpn: u32) -> usize {
-        let unmatched = self.drop_of(qpn);
+    fn forget(&mut self, qpn: u32, dropped: impl FnMut(&Entry)) -> usize {
+        let unmatched = self.drop_of(qpn, dropped);
         if self.qps.get_mut(qpn as usize).and_then(Option::take).is_some() {
             self.attached -= 1;
         }
         unmatched
     }
 
-    /// Drops the completions of a queue pair. Answers as [`Completions::attach`].
-    pub fn drop_of(&mut self, qpn: u32) -> usize {
+    /// Drops the completions of a queue pair, each of which is shown to `dropped`. Answers as [`Completions::attach`].
+    pub fn drop_of(&mut self, qpn: u32, mut dropped: impl FnMut(&Entry)) -> usize {
         // Earlier completions, also of others, must be accounted while it is known.
         while self.take_one() {}
         let before = self.taken.len();
         self.taken.retain(Result::is_ok);
         let unmatched = before - self.taken.len();
-        self.taken.retain(|entry| entry.is_ok_and(|entry| entry.cqe.qpn != qpn));
+        self.taken.retain(|entry| {
+            let own = entry.as_ref().ok().filter(|entry| entry.cqe.qpn == qpn);
+            own.inspect(|entry| dropped(entry)).is_none()
+        });
         unmatched
     }
 }
@@ -318,16 +321,17 @@ mod tests {
             bench.post(qpn, true);
             bench.complete(Cqe { wr_id: qpn.into(), qpn, ..RECV });
         }
-        let first = Arc::clone(&bench.qps[0]);
-        assert_eq!(bench.cq.detach(1, &first), 0);
+        let (first, mut dropped) = (Arc::clone(&bench.qps[0]), vec![]);
+        assert_eq!(bench.cq.detach(1, &first, |entry| dropped.push(entry.cqe.wr_id)), 0);
+        assert_eq!(dropped, [1, 1]);
         assert_eq!([bench.next(), bench.next(), bench.next()], [Some(2), Some(2), None]);
         assert_eq!(bench.qps[1].recv.outstanding(), 0);
         assert!(!bench.cq.is_deserted());
         let other = Arc::clone(&bench.qps[0]);
-        bench.cq.detach(2, &other);
+        bench.cq.detach(2, &other, |_| ());
         assert!(!bench.cq.is_deserted(), "a later one with that number stays");
         let second = Arc::clone(&bench.qps[1]);
-        bench.cq.detach(2, &second);
+        bench.cq.detach(2, &second, |_| ());
         assert!(bench.cq.is_deserted());
     }
 
@@ -342,7 +346,7 @@ mod tests {
         bench.complete(Cqe { qpn: 2, wr_id: 3, ..RECV });
         assert_eq!(bench.next(), Some(3));
         bench.complete(RECV);
-        assert_eq!(bench.cq.drop_of(2), 1);
+        assert_eq!(bench.cq.drop_of(2, |_| ()), 1);
     }
 
     #[test]

@@ -3,12 +3,12 @@
 
 use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use berth_abi::verbs::VerbsCq;
-use berth_queue::{Completions, QpProgress, ring_fits};
+use berth_queue::{Completions, Entry, QpProgress, ring_fits};
 
 use crate::context::{Page, page_of};
 use crate::errno::failed;
@@ -19,6 +19,7 @@ use crate::rdma_core::{
     ib_uverbs_create_cq_resp, ibv_cmd_create_cq, ibv_cmd_destroy_cq, ibv_cmd_poll_cq, ibv_cmd_req_notify_cq,
     ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_create_cq, ibv_poll_cq_attr, ibv_wc,
 };
+use crate::shared::Shared;
 use crate::status::completion;
 
 /// A completion queue: libibverbs' own, then ours.
@@ -38,19 +39,53 @@ pub struct Ours {
 
 pub struct State {
     completions: Completions,
+    /// Shared receive queues of queue pairs that complete here.
+    shared: Vec<(u32, Arc<Shared>)>,
     /// Where `ibv_start_poll` and `ibv_next_poll` are.
     current: ibv_wc,
     /// An entry fitted no element; the next poll says so.
     unmatched: bool,
+    /// How often in a row nothing was found.
+    idle: u32,
 }
+
+/// How often in a row nothing is found before shared receive queues are looked after.
+const IDLE: u32 = 16;
 
 impl State {
     /// The card's next completion; `None` if there is none.
     fn next(&mut self) -> Result<Option<ibv_wc>, c_int> {
-        match self.completions.next() {
-            Ok(entry) => Ok(entry.as_ref().map(completion)),
-            // Kernel and provider disagree about what is posted.
-            Err(_) => Err(libc::EIO),
+        loop {
+            match self.completions.next() {
+                Ok(None) => {
+                    self.rest();
+                    return Ok(None);
+                }
+                Ok(Some(entry)) => {
+                    self.idle = 0;
+                    if sees(&self.shared, &entry) {
+                        return Ok(Some(completion(&entry)));
+                    }
+                }
+                // Kernel and provider disagree about what is posted.
+                Err(_) => return Err(libc::EIO),
+            }
+        }
+    }
+
+    /// Nothing was found. Nothing else may tell a shared receive queue that it is time to recall.
+    fn rest(&mut self) {
+        self.idle += 1;
+        if self.idle < IDLE {
+            return;
+        }
+        self.idle = 0;
+        let mut last = null();
+        for (_, shared) in &self.shared {
+            if Arc::as_ptr(shared) != last {
+                shared.recall();
+            }
+            last = Arc::as_ptr(shared);
         }
     }
 
@@ -75,6 +110,12 @@ impl State {
     }
 }
 
+/// Tells the shared receive queue of a completion, if it has to do with one. Whether the program is to see it.
+fn sees(shared: &[(u32, Arc<Shared>)], entry: &Entry) -> bool {
+    let of = shared.iter().find(|(qpn, _)| *qpn == entry.cqe.qpn);
+    of.is_none_or(|(_, shared)| shared.completed(entry))
+}
+
 /// Polls completions that the kernel has, if there may be some.
 ///
 /// # Safety
@@ -96,23 +137,34 @@ impl Ours {
     }
 
     /// Notes a queue pair that has just been made.
-    pub fn attach(&self, qpn: u32, progress: &Arc<QpProgress>) {
-        self.change(|completions| completions.attach(qpn, progress));
+    pub fn attach(&self, qpn: u32, progress: &Arc<QpProgress>, shared: Option<&Arc<Shared>>) {
+        self.change(|state| {
+            state.shared.retain(|(other, _)| *other != qpn);
+            state.shared.extend(shared.map(|shared| (qpn, Arc::clone(shared))));
+            state.completions.attach(qpn, progress)
+        });
     }
 
     /// Forgets a queue pair that is gone, with its completions.
     pub fn detach(&self, qpn: u32, progress: &Arc<QpProgress>) {
-        self.change(|completions| completions.detach(qpn, progress));
+        self.change(|state| {
+            let shared = &state.shared;
+            state.completions.detach(qpn, progress, |entry| _ = sees(shared, entry))
+        });
     }
 
     /// Drops the completions of a queue pair that is reset.
     pub fn drop_of(&self, qpn: u32) {
-        self.change(|completions| completions.drop_of(qpn));
+        self.change(|state| {
+            let shared = &state.shared;
+            state.completions.drop_of(qpn, |entry| _ = sees(shared, entry))
+        });
     }
 
-    fn change(&self, change: impl FnOnce(&mut Completions) -> usize) {
+    fn change(&self, change: impl FnOnce(&mut State) -> usize) {
         let mut state = self.state.lock();
-        state.unmatched |= change(&mut state.completions) != 0;
+        let unmatched = change(&mut state) != 0;
+        state.unmatched |= unmatched;
         state.completions.tell(&self.page.doorbells);
     }
 }
@@ -243,7 +295,7 @@ unsafe fn map(context: *mut ibv_context, cq: *mut ibv_cq, answer: VerbsCq, capac
     let mapping = Mapping::new(fd, answer.offset, answer.bytes as usize, true)?;
     // SAFETY: the mapping holds so many entries (checked above), is page-aligned, and lives beside the value.
     let completions = unsafe { Completions::new(mapping.first().cast(), entries, capacity, answer.cqn) };
-    let state = State { completions, current: ibv_wc::default(), unmatched: false };
+    let state = State { completions, shared: Vec::new(), current: ibv_wc::default(), unmatched: false, idle: 0 };
     Ok(Ours { state: Lock::new(state), datagrams: AtomicU32::new(0), page, _mapping: mapping })
 }
 
@@ -274,9 +326,9 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) 
             Err(_) => state.unmatched = true,
         }
     }
-    if count > 0 {
-        state.completions.tell(&ours.page.doorbells);
-    } else if state.unmatched {
+    // Also of what nobody is to see.
+    state.completions.tell(&ours.page.doorbells);
+    if count == 0 && state.unmatched {
         // What was found before it is with the caller already.
         state.unmatched = false;
         return -failed(libc::EIO);
@@ -322,6 +374,8 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     // SAFETY: it is the queue's.
     let error = if std::mem::take(&mut state.unmatched) { libc::EIO } else { unsafe { state.advance(cq) } };
     if error != 0 {
+        // SAFETY: the caller's queue.
+        state.completions.tell(&unsafe { ours(cq) }.page.doorbells);
         return error;
     }
     // SAFETY: as above.

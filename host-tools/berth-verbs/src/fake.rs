@@ -58,6 +58,11 @@ pub struct State {
     pub done: VecDeque<ibv_wc>,
     /// What it was asked to notify of: all, or solicited ones alone.
     pub armed: Vec<c_int>,
+    /// What it was told of limits of shared receive queues: mask, limit, and whether it is reached.
+    pub limits: Vec<(c_int, u32, u32)>,
+    /// Queue pairs that receives are recalled from, and what their calls answer.
+    pub recalled: Vec<u32>,
+    pub busy: c_int,
     given: u32,
 }
 
@@ -99,6 +104,9 @@ impl Kernel {
             receives: Vec::new(),
             done: VecDeque::new(),
             armed: Vec::new(),
+            limits: Vec::new(),
+            recalled: Vec::new(),
+            busy: 0,
             given: 0,
         };
         let kernel = Arc::new(Self { file, memory, state: Mutex::new(state) });
@@ -359,6 +367,55 @@ unsafe extern "C" fn ibv_cmd_destroy_cq(cq: *mut ibv_cq) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_create_srq(
+    pd: *mut ibv_pd,
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_init_attr,
+    _: *mut ibv_create_srq,
+    cmd_size: usize,
+    _: *mut ib_uverbs_create_srq_resp,
+    resp_size: usize,
+) -> c_int {
+    assert_eq!((cmd_size, resp_size), (40, 16));
+    // SAFETY: the caller's structs.
+    unsafe {
+        if (*attr).attr.max_wr > MAX_WR {
+            return libc::EINVAL;
+        }
+        (*srq).context = (*pd).context;
+        kernel_of((*pd).context).state().others += 1;
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_modify_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    mask: c_int,
+    cmd: *mut ibv_modify_srq,
+    cmd_size: usize,
+) -> c_int {
+    assert_eq!(cmd_size, 32);
+    // SAFETY: the caller's structs.
+    let (kernel, limit, reached) = unsafe { (kernel_of((*srq).context), (*attr).srq_limit, (*cmd).driver.reached) };
+    kernel.state().limits.push((mask, limit, reached));
+    if mask as c_uint & !IBV_SRQ_LIMIT != 0 { libc::EOPNOTSUPP } else { 0 }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ibv_cmd_query_srq(_: *mut ibv_srq, _: *mut ibv_srq_attr, _: *mut ibv_query_srq, size: usize) -> c_int {
+    if size == 24 { 0 } else { libc::EINVAL }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    // SAFETY: the caller's struct.
+    kernel_of(unsafe { (*srq).context }).state().others -= 1;
+    0
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_cmd_create_qp_ex(
     context: *mut ibv_context,
     qp: *mut verbs_qp,
@@ -377,7 +434,9 @@ unsafe extern "C" fn ibv_cmd_create_qp_ex(
     }
     let qpn = state.number();
     let depth = |asked: u32| asked.next_power_of_two();
-    let (sq_depth, rq_depth) = (depth(attr.cap.max_send_wr), depth(attr.cap.max_recv_wr));
+    // Of a shared queue it may have four elements.
+    let receives = if attr.srq.is_null() { attr.cap.max_recv_wr } else { 4 };
+    let (sq_depth, rq_depth) = (depth(attr.cap.max_send_wr), depth(receives));
     state.qps.insert(qpn, (sq_depth, rq_depth));
     let base = &mut qp.qp_ex.qp_base;
     (base.context, base.send_cq, base.recv_cq) = (context, attr.send_cq, attr.recv_cq);
@@ -413,14 +472,21 @@ extern "C" fn ibv_cmd_query_qp(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ibv_cmd_modify_qp(
-    _: *mut ibv_qp,
+unsafe extern "C" fn ibv_cmd_modify_qp(
+    qp: *mut ibv_qp,
     _: *mut ibv_qp_attr,
-    _: c_int,
-    _: *mut ibv_modify_qp,
+    mask: c_int,
+    cmd: *mut ibv_modify_qp,
     size: usize,
 ) -> c_int {
-    if size == 120 { 0 } else { libc::EINVAL }
+    assert_eq!(size, 128);
+    // SAFETY: the caller's structs.
+    let (kernel, qpn, recall) = unsafe { (kernel_of((*qp).context), (*qp).qp_num, (*cmd).driver.recall) };
+    assert_eq!(recall != 0, mask == 0);
+    if recall != 0 {
+        kernel.state().recalled.push(qpn);
+    }
+    kernel.state().busy
 }
 
 #[unsafe(no_mangle)]

@@ -7,6 +7,7 @@
 //!
 //! * `rdma_core` declares what is shared with libibverbs.
 //! * `context` and `memory`: devices, contexts, protection domains, memory regions.
+//! * `shared` is a receive queue that queue pairs share.
 //! * `completion` is a completion queue, polled either way, and `status` what its entries say in terms of verbs.
 //! * `datagram` is a queue pair of datagrams, which the kernel serves.
 //! * `queue_pair` is a queue pair; `post` fills its queues from lists, `builder` call by call. `request` says what a work
@@ -31,6 +32,7 @@ mod post;
 mod queue_pair;
 mod rdma_core;
 mod request;
+mod shared;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -60,6 +62,11 @@ static OPS: verbs_context_ops = verbs_context_ops {
     poll_cq: Some(completion::poll_cq),
     req_notify_cq: Some(completion::req_notify_cq),
     destroy_cq: Some(completion::destroy_cq),
+    create_srq: Some(shared::create_srq),
+    modify_srq: Some(shared::modify_srq),
+    query_srq: Some(shared::query_srq),
+    destroy_srq: Some(shared::destroy_srq),
+    post_srq_recv: Some(shared::post_srq_recv),
     create_ah: Some(datagram::create_ah),
     destroy_ah: Some(datagram::destroy_ah),
     create_qp: Some(queue_pair::create_qp),

@@ -4,20 +4,19 @@
 use std::ffi::c_int;
 
 use berth_abi::wqe::{MAX_INLINE, SLOT_WORDS, Wqe};
-use berth_queue::{Data, Operation, Progress, Request, WorkQueue, gather};
+use berth_queue::{Data, Progress, WorkQueue, gather};
 
 use crate::datagram;
 use crate::errno::errno;
-use crate::queue_pair::{may_receive, may_send, ours};
+use crate::queue_pair::{Receives, may_receive, may_send, ours};
 use crate::rdma_core::{IBV_SEND_INLINE, ibv_cmd_post_recv, ibv_cmd_post_send, ibv_qp, ibv_recv_wr, ibv_send_wr};
-use crate::request::{operation, ranges, request};
+use crate::request::{operation, ranges, receive, request};
 
 /// Writes an element to a queue.
-fn write(queue: &mut WorkQueue, progress: &Progress, request: &Request<'_>) -> Result<Wqe, c_int> {
-    let element = request.element().map_err(errno)?;
+fn write(queue: &mut WorkQueue, progress: &Progress, element: &Wqe) -> Result<(), c_int> {
     queue.check(progress, 1, element.bytes().into()).map_err(errno)?;
-    queue.write(progress, &element);
-    Ok(element)
+    queue.write(progress, element);
+    Ok(())
 }
 
 /// Posts one send; answers it as it stands in a doorbell's slot, if its data are inline.
@@ -49,7 +48,8 @@ unsafe fn send(
         (sges, n) = unsafe { ranges(wr.sg_list, count) }?;
         Data::Ranges(&sges[..n])
     };
-    let element = write(queue, progress, &request(wr.wr_id, operation, wr.send_flags, sq_sig_all, data)?)?;
+    let element = request(wr.wr_id, operation, wr.send_flags, sq_sig_all, data)?.element().map_err(errno)?;
+    write(queue, progress, &element)?;
     Ok(if inline { element.slot() } else { None })
 }
 
@@ -95,22 +95,22 @@ pub unsafe extern "C" fn post_recv(qp: *mut ibv_qp, mut wr: *mut ibv_recv_wr, ba
     }
     // SAFETY: the caller's queue pair.
     let ours = unsafe { ours(qp) };
-    let mut queue = ours.recv.lock();
+    let Receives::Own(queue) = &ours.recv else {
+        // SAFETY: the caller's place for it.
+        unsafe { *bad = wr };
+        return libc::EINVAL;
+    };
+    let mut queue = queue.lock();
     let mut error = 0;
     // SAFETY: the caller's list.
     while let Some(next) = unsafe { wr.as_ref() } {
-        let receive = || {
+        // SAFETY: as above.
+        let posted = match unsafe { may_receive(qp) } {
+            false => Err(libc::EINVAL),
             // SAFETY: as above.
-            if !unsafe { may_receive(qp) } {
-                return Err(libc::EINVAL);
-            }
-            let count = usize::try_from(next.num_sge).map_err(|_| libc::EINVAL)?;
-            // SAFETY: as above.
-            let (sges, n) = unsafe { ranges(next.sg_list, count) }?;
-            let request = Request::new(next.wr_id, Operation::Receive, Data::Ranges(&sges[..n]));
-            write(&mut queue, &ours.progress.recv, &request)
+            true => unsafe { receive(next, |element| write(&mut queue, &ours.progress.recv, element)) },
         };
-        if let Err(refused) = { receive }() {
+        if let Err(refused) = posted {
             error = refused;
             // SAFETY: the caller's place for it.
             unsafe { *bad = wr };

@@ -18,11 +18,12 @@ use crate::errno::failed;
 use crate::lock::Lock;
 use crate::mapping::Mapping;
 use crate::rdma_core::{
-    Answer, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_STATE, IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPT_RC,
-    IBV_QPT_UD, ib_uverbs_create_qp_resp, ibv_cmd_create_qp_ex, ibv_cmd_destroy_qp, ibv_cmd_modify_qp,
-    ibv_cmd_query_qp, ibv_context, ibv_cq, ibv_create_qp, ibv_modify_qp, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_query_qp, verbs_qp,
+    Answer, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT,
+    IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, ib_uverbs_create_qp_resp, ibv_cmd_create_qp_ex,
+    ibv_cmd_destroy_qp, ibv_cmd_modify_qp, ibv_cmd_query_qp, ibv_context, ibv_cq, ibv_create_qp, ibv_modify_qp, ibv_pd,
+    ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_query_qp, verbs_qp,
 };
+use crate::shared::{Shared, ours as shared_of};
 
 /// A queue pair: libibverbs' own, then ours.
 #[repr(C)]
@@ -33,7 +34,7 @@ struct Qp {
 
 pub struct Ours {
     pub send: Lock<SendQueue>,
-    pub recv: Lock<WorkQueue>,
+    pub recv: Receives,
     pub progress: Arc<QpProgress>,
     pub page: Arc<Page>,
     pub qpn: u32,
@@ -41,6 +42,12 @@ pub struct Ours {
     pub sq_sig_all: bool,
     cqs: Cqs,
     _mapping: Mapping,
+}
+
+/// Where the receives are.
+pub enum Receives {
+    Own(Lock<WorkQueue>),
+    Shared(Arc<Shared>),
 }
 
 /// The send queue, and what is being built for it.
@@ -112,7 +119,7 @@ pub unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr)
 /// Makes a queue pair; sets errno if it cannot.
 ///
 /// # Safety
-/// The context must be ours, and so must the completion queues.
+/// The context must be ours, and so must the completion queues and the shared receive queue.
 pub unsafe fn create(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
     // SAFETY: as the caller says.
     match unsafe { make(context, attr) } {
@@ -129,13 +136,14 @@ pub unsafe fn create(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) 
 unsafe fn make(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
     let known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     let kinds = [IBV_QPT_RC, IBV_QPT_UD];
-    if !kinds.contains(&attr.qp_type) || !attr.srq.is_null() || attr.comp_mask & !known != 0 {
+    let is_datagram = attr.qp_type == IBV_QPT_UD;
+    if !kinds.contains(&attr.qp_type) || (is_datagram && !attr.srq.is_null()) || attr.comp_mask & !known != 0 {
         return Err(libc::EOPNOTSUPP);
     }
     if attr.send_cq.is_null() || attr.recv_cq.is_null() {
         return Err(libc::EINVAL);
     }
-    if attr.qp_type == IBV_QPT_UD {
+    if is_datagram {
         // SAFETY: as the caller says.
         return unsafe { datagram::create(context, attr) };
     }
@@ -163,7 +171,7 @@ unsafe fn make(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> Res
     match made {
         Ok(ours) => {
             for cq in ours.cqs.all() {
-                cq.attach(ours.qpn, &ours.progress);
+                cq.attach(ours.qpn, &ours.progress, ours.shared());
             }
             attr.cap.max_inline_data = MAX_INLINE as u32;
             // SAFETY: the memory is ours, and has a place for it.
@@ -181,7 +189,7 @@ unsafe fn make(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> Res
 /// Maps what the kernel has made.
 ///
 /// # Safety
-/// The context must be ours, and the queue pair as libibverbs has filled it.
+/// The context must be ours, and so must the shared receive queue; the queue pair must be as libibverbs has filled it.
 unsafe fn map(
     context: *mut ibv_context,
     qp: *mut ibv_qp,
@@ -203,10 +211,19 @@ unsafe fn map(
     // SAFETY: as above, behind the send queue.
     let recv = unsafe { WorkQueue::new(recvs.cast(), rq_depth) };
     let (send_progress, recv_progress) = (Progress::new(sq_depth), Progress::new(rq_depth));
+    let progress = Arc::new(QpProgress { message: true, send: send_progress, recv: recv_progress });
+    let recv = if attr.srq.is_null() {
+        Receives::Own(Lock::new(recv))
+    } else {
+        // SAFETY: as the caller says.
+        let shared = unsafe { shared_of(attr.srq) };
+        shared.join(qp, qpn, recv, &progress);
+        Receives::Shared(Arc::clone(shared))
+    };
     Ok(Ours {
         send: Lock::new(SendQueue { queue, building: Building::default() }),
-        recv: Lock::new(recv),
-        progress: Arc::new(QpProgress { message: true, send: send_progress, recv: recv_progress }),
+        recv,
+        progress,
         page,
         qpn,
         sq_sig_all: attr.sq_sig_all != 0,
@@ -227,7 +244,7 @@ pub unsafe extern "C" fn query_qp(
 }
 
 pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
-    let mut command = ibv_modify_qp::new();
+    let mut command = ibv_modify_qp::default();
     // SAFETY: the caller's arguments; the command has the size given.
     let error = unsafe { ibv_cmd_modify_qp(qp, attr, mask, &raw mut command, size_of_val(&command)) };
     // SAFETY: the caller's queue pair.
@@ -236,10 +253,13 @@ pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     }
     // SAFETY: as above, and the caller's queue pair.
     let (state, ours) = unsafe { ((*attr).qp_state, ours(qp)) };
-    match state {
-        IBV_QPS_RESET => ours.reset(),
+    match (state, &ours.recv) {
+        (IBV_QPS_RESET, _) => ours.reset(),
+        (IBV_QPS_INIT, Receives::Shared(shared)) => shared.open(ours.qpn),
+        (IBV_QPS_ERR, Receives::Shared(shared)) => shared.close(ours.qpn),
         // The card takes no doorbells for a moment while the sending half begins (`QpPeer::receives_only`).
-        IBV_QPS_RTS => ours.recv.lock().ring_recv_again(&ours.page.doorbells, ours.qpn),
+        (IBV_QPS_RTS, Receives::Shared(shared)) => shared.ring_again(ours.qpn),
+        (IBV_QPS_RTS, Receives::Own(queue)) => queue.lock().ring_recv_again(&ours.page.doorbells, ours.qpn),
         _ => (),
     }
     0
@@ -248,12 +268,23 @@ pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
 impl Ours {
     /// The card has forgotten all that was posted, and so do the queues and the completion queues.
     fn reset(&self) {
-        let (mut send, mut recv) = (self.send.lock(), self.recv.lock());
+        let mut send = self.send.lock();
         for cq in self.cqs.all() {
             cq.drop_of(self.qpn);
         }
         send.queue.reset(&self.progress.send);
-        recv.reset(&self.progress.recv);
+        match &self.recv {
+            Receives::Own(queue) => queue.lock().reset(&self.progress.recv),
+            Receives::Shared(shared) => shared.reset(self.qpn),
+        }
+    }
+
+    /// Its shared receive queue.
+    fn shared(&self) -> Option<&Arc<Shared>> {
+        match &self.recv {
+            Receives::Own(_) => None,
+            Receives::Shared(shared) => Some(shared),
+        }
     }
 }
 
@@ -263,13 +294,26 @@ pub unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
         // SAFETY: as above.
         return unsafe { datagram::destroy(qp) };
     }
-    // SAFETY: the caller gives back a queue pair of ours.
+    // SAFETY: as above.
+    let (qpn, shared) = unsafe { (ours(qp).qpn, ours(qp).shared().cloned()) };
+    if let Some(shared) = &shared {
+        // Its number may be another one's as soon as the kernel has ended it.
+        shared.close(qpn);
+        shared.leaves(qp, qpn, true);
+    }
+    // SAFETY: as above.
     unsafe {
         let error = ibv_cmd_destroy_qp(qp);
+        if let Some(shared) = shared.as_ref().filter(|_| error != 0) {
+            shared.leaves(qp, qpn, false);
+        }
         if error == 0 {
             let qp = Box::from_raw(qp.cast::<Qp>());
             for cq in qp.ours.cqs.all() {
                 cq.detach(qp.ours.qpn, &qp.ours.progress);
+            }
+            if let Some(shared) = shared {
+                shared.leave(qpn, &qp.ours.progress);
             }
         }
         error

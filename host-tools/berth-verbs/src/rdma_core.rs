@@ -7,6 +7,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+use berth_abi::verbs::{VerbsQpChange, VerbsSrq};
 use libc::{pthread_cond_t, pthread_mutex_t};
 
 /// A function that the provider does not have.
@@ -260,11 +261,38 @@ pub struct ibv_qp_cap {
 }
 
 #[repr(C)]
+pub struct ibv_srq {
+    pub context: *mut ibv_context,
+    srq_context: *mut c_void,
+    pd: *mut ibv_pd,
+    pub handle: u32,
+    mutex: pthread_mutex_t,
+    cond: pthread_cond_t,
+    events_completed: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct ibv_srq_attr {
+    pub max_wr: u32,
+    pub max_sge: u32,
+    pub srq_limit: u32,
+}
+
+#[repr(C)]
+pub struct ibv_srq_init_attr {
+    pub srq_context: *mut c_void,
+    pub attr: ibv_srq_attr,
+}
+
+pub const IBV_SRQ_LIMIT: c_uint = 2;
+
+#[repr(C)]
 pub struct ibv_qp_init_attr {
     pub qp_context: *mut c_void,
     pub send_cq: *mut ibv_cq,
     pub recv_cq: *mut ibv_cq,
-    pub srq: *mut Opaque,
+    pub srq: *mut ibv_srq,
     pub cap: ibv_qp_cap,
     pub qp_type: c_uint,
     pub sq_sig_all: c_int,
@@ -275,7 +303,7 @@ pub struct ibv_qp_init_attr_ex {
     pub qp_context: *mut c_void,
     pub send_cq: *mut ibv_cq,
     pub recv_cq: *mut ibv_cq,
-    pub srq: *mut Opaque,
+    pub srq: *mut ibv_srq,
     pub cap: ibv_qp_cap,
     pub qp_type: c_uint,
     pub sq_sig_all: c_int,
@@ -312,7 +340,9 @@ pub struct ibv_qp_attr {
 
 pub const IBV_QP_STATE: c_int = 1;
 pub const IBV_QPS_RESET: c_uint = 0;
+pub const IBV_QPS_INIT: c_uint = 1;
 pub const IBV_QPS_RTS: c_uint = 3;
+pub const IBV_QPS_ERR: c_uint = 6;
 
 #[repr(C)]
 pub struct ibv_qp {
@@ -321,7 +351,7 @@ pub struct ibv_qp {
     pub pd: *mut ibv_pd,
     pub send_cq: *mut ibv_cq,
     pub recv_cq: *mut ibv_cq,
-    pub srq: *mut Opaque,
+    pub srq: *mut ibv_srq,
     pub handle: u32,
     pub qp_num: u32,
     pub state: c_uint,
@@ -379,6 +409,12 @@ pub type fw_ver = [c_char; 64];
 #[repr(C)]
 pub struct Command<const WORDS: usize>([u64; WORDS]);
 
+impl<const WORDS: usize> Default for Command<WORDS> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<const WORDS: usize> Command<WORDS> {
     pub const fn new() -> Self {
         Self([0; WORDS])
@@ -389,10 +425,26 @@ pub type ibv_get_context = Command<2>;
 pub type ibv_alloc_pd = Command<2>;
 pub type ibv_query_port = Command<3>;
 pub type ibv_query_qp = Command<3>;
+pub type ibv_query_srq = Command<3>;
 pub type ibv_create_cq = Command<5>;
+pub type ibv_create_srq = Command<5>;
 pub type ibv_reg_mr = Command<6>;
 pub type ibv_create_qp = Command<8>;
-pub type ibv_modify_qp = Command<15>;
+
+/// The core's part of a call, and the driver's behind it.
+#[repr(C)]
+#[derive(Default)]
+pub struct ibv_modify_qp {
+    pub core: Command<15>,
+    pub driver: VerbsQpChange,
+}
+
+/// The core's part of a call, and the driver's behind it.
+#[repr(C)]
+pub struct ibv_modify_srq {
+    pub core: [u32; 6],
+    pub driver: VerbsSrq,
+}
 
 /// The core's part of an answer of the kernel, which libibverbs evaluates, and the driver's behind it.
 #[repr(C)]
@@ -406,6 +458,7 @@ pub type ib_uverbs_alloc_pd_resp = [u32; 1];
 pub type ib_uverbs_reg_mr_resp = [u32; 3];
 pub type ib_uverbs_get_context_resp = [u32; 2];
 pub type ib_uverbs_create_cq_resp = [u32; 2];
+pub type ib_uverbs_create_srq_resp = [u32; 4];
 pub type ib_uverbs_create_qp_resp = [u32; 8];
 pub type ib_uverbs_create_ah_resp = [u32; 1];
 
@@ -446,7 +499,7 @@ pub struct verbs_context_ops {
     pub create_qp: Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp>,
     pub create_qp_ex: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp>,
     pub create_rwq_ind_table: Unused,
-    pub create_srq: Unused,
+    pub create_srq: Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq>,
     pub create_srq_ex: Unused,
     pub create_wq: Unused,
     pub dealloc_mw: Unused,
@@ -460,7 +513,7 @@ pub struct verbs_context_ops {
     pub destroy_flow_action: Unused,
     pub destroy_qp: Option<unsafe extern "C" fn(*mut ibv_qp) -> c_int>,
     pub destroy_rwq_ind_table: Unused,
-    pub destroy_srq: Unused,
+    pub destroy_srq: Option<unsafe extern "C" fn(*mut ibv_srq) -> c_int>,
     pub destroy_wq: Unused,
     pub detach_mcast: Unused,
     pub free_context: Option<unsafe extern "C" fn(*mut ibv_context)>,
@@ -473,7 +526,7 @@ pub struct verbs_context_ops {
     pub modify_flow_action_esp: Unused,
     pub modify_qp: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int>,
     pub modify_qp_rate_limit: Unused,
-    pub modify_srq: Unused,
+    pub modify_srq: Option<unsafe extern "C" fn(*mut ibv_srq, *mut ibv_srq_attr, c_int) -> c_int>,
     pub modify_wq: Unused,
     pub open_qp: Unused,
     pub open_xrcd: Unused,
@@ -481,14 +534,14 @@ pub struct verbs_context_ops {
     pub post_recv: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
     pub post_send: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int>,
     pub post_srq_ops: Unused,
-    pub post_srq_recv: Unused,
+    pub post_srq_recv: Option<unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
     pub query_device_ex: Option<unsafe extern "C" fn(*mut ibv_context, *const Opaque, *mut fw_ver, usize) -> c_int>,
     pub query_ece: Unused,
     pub query_port: Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut Opaque) -> c_int>,
     pub query_qp: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int>,
     pub query_qp_data_in_order: Unused,
     pub query_rt_values: Unused,
-    pub query_srq: Unused,
+    pub query_srq: Option<unsafe extern "C" fn(*mut ibv_srq, *mut ibv_srq_attr) -> c_int>,
     pub read_counters: Unused,
     pub reg_dm_mr: Unused,
     pub reg_dmabuf_mr: Unused,
@@ -613,6 +666,29 @@ unsafe extern "C" {
         resp_size: usize,
     ) -> c_int;
     pub fn ibv_cmd_destroy_cq(cq: *mut ibv_cq) -> c_int;
+    pub fn ibv_cmd_create_srq(
+        pd: *mut ibv_pd,
+        srq: *mut ibv_srq,
+        attr: *mut ibv_srq_init_attr,
+        cmd: *mut ibv_create_srq,
+        cmd_size: usize,
+        resp: *mut ib_uverbs_create_srq_resp,
+        resp_size: usize,
+    ) -> c_int;
+    pub fn ibv_cmd_modify_srq(
+        srq: *mut ibv_srq,
+        attr: *mut ibv_srq_attr,
+        mask: c_int,
+        cmd: *mut ibv_modify_srq,
+        cmd_size: usize,
+    ) -> c_int;
+    pub fn ibv_cmd_query_srq(
+        srq: *mut ibv_srq,
+        attr: *mut ibv_srq_attr,
+        cmd: *mut ibv_query_srq,
+        cmd_size: usize,
+    ) -> c_int;
+    pub fn ibv_cmd_destroy_srq(srq: *mut ibv_srq) -> c_int;
     pub fn ibv_cmd_create_qp_ex(
         context: *mut ibv_context,
         qp: *mut verbs_qp,
@@ -674,6 +750,8 @@ const _: () = {
     assert!(offset_of!(rdma, rkey) == 8 && offset_of!(atomic, rkey) == 24 && offset_of!(atomic, swap) == 16);
     assert!(offset_of!(ud, remote_qkey) == 12 && size_of::<ibv_ah>() == 24 && offset_of!(ibv_ah, handle) == 16);
     assert!(size_of::<ibv_recv_wr>() == 32 && offset_of!(ibv_recv_wr, num_sge) == 24);
+    assert!(size_of::<ibv_srq>() == 128 && offset_of!(ibv_srq, handle) == 24 && size_of::<ibv_srq_init_attr>() == 24);
+    assert!(offset_of!(verbs_context_ops, create_srq) == 176 && offset_of!(verbs_context_ops, query_srq) == 512);
     assert!(size_of::<ibv_qp_init_attr>() == 64 && offset_of!(ibv_qp_init_attr, sq_sig_all) == 56);
     assert!(size_of::<ibv_qp_init_attr_ex>() == 136 && offset_of!(ibv_qp_init_attr_ex, comp_mask) == 60);
     assert!(offset_of!(ibv_qp_init_attr_ex, cap) == 32 && offset_of!(ibv_qp_init_attr_ex, qp_type) == 52);

@@ -3,9 +3,10 @@
 
 use std::ffi::{c_int, c_uint};
 
-use berth_abi::wqe::{MAX_SGE, Sge};
+use berth_abi::wqe::{MAX_SGE, Sge, Wqe};
 use berth_queue::{Data, Operation, Remote, Request};
 
+use crate::errno::errno;
 use crate::rdma_core::*;
 
 /// What a request of these flags is. A request without `IBV_SEND_SIGNALED` has no completion, unless all have one.
@@ -45,6 +46,18 @@ pub unsafe fn ranges(list: *const ibv_sge, count: usize) -> Result<([Sge; MAX_SG
         *sge = Sge { va: addr, len: length, reserved: 0 };
     }
     Ok((sges, count))
+}
+
+/// Gives the element of a receive to `to`.
+///
+/// # Safety
+/// The list must be the caller's.
+pub unsafe fn receive(wr: &ibv_recv_wr, to: impl FnOnce(&Wqe) -> Result<(), c_int>) -> Result<(), c_int> {
+    let count = usize::try_from(wr.num_sge).map_err(|_| libc::EINVAL)?;
+    // SAFETY: as the caller says.
+    let (sges, n) = unsafe { ranges(wr.sg_list, count) }?;
+    let request = Request::new(wr.wr_id, Operation::Receive, Data::Ranges(&sges[..n]));
+    to(&request.element().map_err(errno)?)
 }
 
 /// What a send does.

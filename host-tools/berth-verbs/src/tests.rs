@@ -731,12 +731,143 @@ fn sizes_that_cannot_be_are_refused_and_leave_nothing_behind() {
     assert_eq!(refused(&|attr| attr.cap.max_inline_data = 65), libc::EINVAL);
     assert_eq!(refused(&|attr| attr.cap.max_recv_wr = MAX_WR + 1), libc::EINVAL);
     assert_eq!(refused(&|attr| attr.qp_type = 3), libc::EOPNOTSUPP);
-    assert_eq!(refused(&|attr| attr.srq = channel()), libc::EOPNOTSUPP);
+    assert_eq!(refused(&|attr| (attr.qp_type, attr.srq) = (IBV_QPT_UD, channel().cast())), libc::EOPNOTSUPP);
     assert_eq!(refused(&|attr| attr.comp_mask |= 1 << 2), libc::EOPNOTSUPP);
     assert_eq!(refused(&|attr| attr.send_cq = null_mut()), libc::EINVAL);
     bench.kernel.state().rq_depth = Some(3);
     assert_eq!(refused(&|_| ()), libc::EPROTO);
     assert!(bench.kernel.state().qps.is_empty() && bench.kernel.state().cqs.len() == 1);
+    call!(destroy_cq(cq));
+}
+
+/// A shared receive queue.
+struct Srq(*mut ibv_srq);
+
+impl Srq {
+    fn new(bench: &Bench, max_wr: u32, srq_limit: u32) -> Self {
+        let attr = ibv_srq_attr { max_wr, max_sge: 1, srq_limit };
+        let mut attr = ibv_srq_init_attr { srq_context: null_mut(), attr };
+        Self(call!(create_srq(bench.pd, &raw mut attr)))
+    }
+
+    /// Posts receives of these numbers; answers the error, and which was bad.
+    fn post(&self, numbers: std::ops::Range<u64>) -> (c_int, Option<u64>) {
+        let mut sges = [over(&[0; 8])];
+        let request = |wr_id| ibv_recv_wr { wr_id, next: null_mut(), sg_list: sges.as_mut_ptr(), num_sge: 1 };
+        let mut requests: Vec<_> = numbers.map(request).collect();
+        for n in 1..requests.len() {
+            requests[n - 1].next = &raw mut requests[n];
+        }
+        let mut bad = null_mut::<ibv_recv_wr>();
+        let error = call!(post_srq_recv(self.0, requests.as_mut_ptr(), &raw mut bad));
+        // SAFETY: it points into the vector.
+        (error, unsafe { bad.as_ref() }.map(|wr| wr.wr_id))
+    }
+}
+
+#[test]
+fn receives_of_a_shared_queue_are_lent_to_its_queue_pairs() {
+    let bench = Bench::new();
+    let cq = bench.cq(16);
+    let srq = Srq::new(&bench, 8, 0);
+    let make = || {
+        let mut attr = bench.attributes(cq, 4);
+        attr.srq = srq.0;
+        bench.ready(call!(create_qp_ex(bench.context(), &raw mut attr)))
+    };
+    let qps = [make(), make()];
+    assert_eq!(srq.post(1..11), (libc::ENOMEM, Some(9)));
+    // What the card finds in the queue of each, and has completed there.
+    let mut done = [vec![], vec![]];
+    let next = |n: usize, done: &[u64]| {
+        let wr_id = bench.kernel.element(qps[n].qpn, true, done.len() as u32 % 4).wr_id;
+        (wr_id != 0 && !done.contains(&wr_id)).then_some(wr_id)
+    };
+    let mut complete = |n: usize, status| {
+        let wr_id = next(n, &done[n])?;
+        done[n].push(wr_id);
+        bench.kernel.complete(1, Cqe { wr_id, status, ..qps[n].cqe(OP_RECV) });
+        Some(wr_id)
+    };
+    assert_eq!(bench.kernel.doorbell(DB_RQ), 2 << 16 | u64::from(qps[1].qpn), "two each: half of all");
+    assert_eq!(qps[0].recv(9, &[]), libc::EINVAL, "it has no queue of its own");
+    assert_eq!([complete(0, WC_OK), complete(1, WC_OK), complete(0, WC_OK)], [Some(1), Some(2), Some(3)]);
+    assert_eq!(bench.poll(cq).iter().map(|wc| wc.wr_id).collect::<Vec<_>>(), [1, 2, 3]);
+    // A queue pair ends, and what it has not used is the other's: in error, by what it has polled or not.
+    qps[1].modify(IBV_QPS_ERR);
+    assert!(complete(1, WC_FLUSHED).is_some() && bench.poll(cq).is_empty(), "nobody sees what comes back");
+    assert!(complete(1, WC_FLUSHED).is_some());
+    call!(destroy_qp(qps[1].qp));
+    let mut left = vec![];
+    while let Some(wr_id) = complete(0, WC_OK) {
+        left.push(wr_id);
+        assert_eq!(bench.poll(cq).len(), 1);
+    }
+    left.sort_unstable();
+    assert_eq!(left, [4, 5, 6, 7, 8], "each comes once");
+    call!(destroy_qp(qps[0].qp));
+    call!(destroy_srq(srq.0));
+    call!(destroy_cq(cq));
+}
+
+#[test]
+fn loans_are_recalled_for_a_queue_pair_that_has_none() {
+    let bench = Bench::new();
+    let cq = bench.cq(16);
+    let srq = Srq::new(&bench, 2, 0);
+    let make = || {
+        let mut attr = bench.attributes(cq, 4);
+        attr.srq = srq.0;
+        bench.ready(call!(create_qp_ex(bench.context(), &raw mut attr)))
+    };
+    let qps = [make(), make()];
+    srq.post(1..3);
+    let complete = |n: usize, wr_id, status| bench.kernel.complete(1, Cqe { wr_id, status, ..qps[n].cqe(OP_RECV) });
+    bench.kernel.state().busy = libc::EBUSY;
+    complete(0, 1, WC_OK);
+    assert_eq!(bench.poll(cq).len(), 1);
+    assert_eq!(bench.kernel.state().recalled, [qps[1].qpn], "the kernel cannot yet");
+    bench.kernel.state().busy = 0;
+    // Nothing completes, and the program polls on.
+    while bench.kernel.state().recalled.len() < 2 {
+        assert!(bench.poll(cq).is_empty());
+    }
+    (0..100).for_each(|_| assert!(bench.poll(cq).is_empty()));
+    assert_eq!(bench.kernel.state().recalled, [qps[1].qpn; 2], "once");
+    complete(1, 2, WC_RECALLED);
+    assert!(bench.poll(cq).is_empty(), "nobody sees what comes back");
+    assert_eq!(bench.kernel.element(qps[0].qpn, true, 1).wr_id, 2, "it is the other's now");
+    complete(0, 2, WC_OK);
+    assert_eq!(bench.poll(cq)[0].wr_id, 2);
+    qps.iter().for_each(|qp| _ = call!(destroy_qp(qp.qp)));
+    call!(destroy_srq(srq.0));
+    call!(destroy_cq(cq));
+}
+
+#[test]
+fn the_kernel_tells_once_that_few_receives_of_a_shared_queue_are_left() {
+    let bench = Bench::new();
+    let cq = bench.cq(16);
+    let srq = Srq::new(&bench, 4, 0);
+    let mut attr = bench.attributes(cq, 4);
+    attr.srq = srq.0;
+    let qp = bench.ready(call!(create_qp_ex(bench.context(), &raw mut attr)));
+    srq.post(0..4);
+    let mut attr = ibv_srq_attr { srq_limit: 3, ..ibv_srq_attr::default() };
+    assert_eq!(call!(modify_srq(srq.0, &raw mut attr, 1)), libc::EOPNOTSUPP);
+    assert_eq!(call!(modify_srq(srq.0, &raw mut attr, IBV_SRQ_LIMIT as c_int)), 0);
+    assert_eq!(call!(query_srq(srq.0, &raw mut attr)), 0);
+    for wr_id in 0..3 {
+        bench.kernel.complete(1, Cqe { wr_id, ..qp.cqe(OP_RECV) });
+        bench.poll(cq);
+        let told = bench.kernel.state().limits.len();
+        assert_eq!(told, if wr_id == 0 { 2 } else { 3 });
+    }
+    assert_eq!(bench.kernel.state().limits, [(1, 3, 0), (2, 3, 0), (0, 0, 1)]);
+    assert!(Srq::new(&bench, MAX_WR + 1, 0).0.is_null());
+    assert_eq!(errno(), libc::EINVAL);
+    call!(destroy_qp(qp.qp));
+    call!(destroy_srq(srq.0));
     call!(destroy_cq(cq));
 }
 

@@ -195,7 +195,7 @@ impl CqInner {
     /// Forgets a queue pair that is gone, with its completions, unless a later one has its number already.
     pub(crate) fn detach(&self, qpn: u32, progress: &Arc<QpProgress>) {
         let mut state = self.state.lock();
-        warn_of(state.detach(qpn, progress));
+        warn_of(state.detach(qpn, progress, |_| ()));
         state.tell(self.context.doorbells());
         // Threads that wait for its completions wait in vain.
         if state.is_watched() {

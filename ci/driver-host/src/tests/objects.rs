@@ -460,6 +460,23 @@ fn inv_5_the_end_of_a_queue_pair_is_not_told_to_the_next_firmware() {
 }
 
 #[test]
+fn receives_of_an_own_queue_pair_are_had_back_as_firmware_can() {
+    let mut rig = Rig::new(Setup::default());
+    let (_, c) = rig.client();
+    let cqn = rig.cq(&c);
+    let mine = rig.qp(&c, cqn);
+    let (_, other) = rig.client();
+    rig.given();
+    assert_eq!((c.recall(mine), rig.given()), (Ok(()), vec![message::QpRecall { qpn: mine }.encode()]));
+    assert_eq!((other.recall(mine), rig.given()), (Err(ENOENT), vec![]));
+    for (status, error) in STATUSES {
+        rig.reply(CMD_QP_RECALL, status);
+        assert_eq!(c.recall(mine), Err(error));
+    }
+    rig.end();
+}
+
+#[test]
 fn qp_1_the_state_of_a_queue_pair_is_what_firmware_says() {
     let mut rig = Rig::new(Setup::default());
     let (_, c) = rig.client();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
 //! What driver and provider of libibverbs say to each other beside what verbs have of their own (AP-1).
 //!
-//! Each struct follows the core's answer to the same call. Requests have nothing of Berth's. The queues' elements, the
+//! Each struct follows the core's part of the same call or answer. The queues' elements, the
 //! doorbell page and the completions are those of the other modules.
 
 /// Version of these structs, which libibverbs compares with the provider's.
@@ -46,4 +46,24 @@ pub struct VerbsQp {
     pub rq_depth: u32,
     /// Byte offset of the receive queue in the mapping.
     pub rq_start: u32,
+}
+
+/// Call of `modify_qp`, with no attribute that changes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerbsQpChange {
+    /// Not 0: receives that nothing has come for are recalled from the peer, and complete with `WC_RECALLED`; the queue pair goes on.
+    pub recall: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+/// Call of `modify_srq`. A shared receive queue is the provider's, and so is the count of what is left in it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerbsSrq {
+    /// Not 0: fewer elements are left than the limit.
+    pub reached: u32,
+    /// Must be 0.
+    pub reserved: u32,
 }
