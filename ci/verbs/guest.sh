@@ -327,6 +327,7 @@ if [ "$rxe" = true ]; then
 fi
 check ap_1_the_card_is_listed list
 check ap_1_registering_pins_nothing python3 "$share/memory.py" "$device"
+check ap_1_a_queue_pair_is_used_again_after_a_reset python3 "$share/reset.py" "$device" "$gid"
 check ap_1_ibv_rc_pingpong with_credits pingpong '-n 20'
 check ap_1_ibv_rc_pingpong_events pingpong '-e -n 100'
 check ap_1_ibv_rc_pingpong_new_post_api pingpong '-e -N -n 20 -s 8192'

@@ -3,6 +3,7 @@
 
 use crate::{
     abi::ioctl::ContextEvent,
+    card::Entry,
     kernel::{eventfd::EventFd, pin::SharedPages},
 };
 use kernel::{
@@ -112,6 +113,8 @@ pub(crate) struct Qp {
     pub(super) cqs: [Arc<Cq>; 2],
     /// Who is told of its end, if it is not the process by events.
     pub(super) told: Option<Arc<dyn Ended>>,
+    /// The command that makes it.
+    pub(super) create: Entry,
     /// The protection domain that it is in.
     pub(super) _domain: Option<DomainUse>,
 }

@@ -89,29 +89,6 @@ impl Context {
             self.card.sizes.first_qpn + place as u32
         };
         let addr = memory.addr();
-        let qp = Arc::pin_init(
-            {
-                for cq in &cqs {
-                    cq.users.add(1, Relaxed);
-                }
-                Qp {
-                    qpn,
-                    identity: self.new_identity(),
-                    memory,
-                    cqs,
-                    told,
-                    _domain: domain.map(DomainUse::of),
-                }
-            },
-            GFP_KERNEL,
-        );
-        let qp = match qp {
-            Ok(qp) => qp,
-            Err(e) => {
-                self.forget_qp(qpn);
-                return Err(e);
-            }
-        };
         let create = QpCreate {
             qpn,
             asid: self.asid as u8,
@@ -133,7 +110,32 @@ impl Context {
             reads: arg.reads as u8,
             peer_reads: arg.peer_reads as u8,
         };
-        let made = self.card.call_for(generation, create.encode());
+        let create = create.encode();
+        let qp = Arc::pin_init(
+            {
+                for cq in &cqs {
+                    cq.users.add(1, Relaxed);
+                }
+                Qp {
+                    qpn,
+                    identity: self.new_identity(),
+                    memory,
+                    cqs,
+                    told,
+                    create,
+                    _domain: domain.map(DomainUse::of),
+                }
+            },
+            GFP_KERNEL,
+        );
+        let qp = match qp {
+            Ok(qp) => qp,
+            Err(e) => {
+                self.forget_qp(qpn);
+                return Err(e);
+            }
+        };
+        let made = self.card.call_for(generation, create);
         let result = made.and_then(|_| {
             let mut objects = self.objects.lock();
             if self.card.epoch.load(Relaxed) != epoch {
@@ -181,6 +183,13 @@ impl Context {
         let _control = self.control.lock();
         let generation = self.card.generation();
         let qp = self.find_qp(name)?;
+        self.end_on_card(generation, qpn)?;
+        self.remove_qp(&qp);
+        Ok(())
+    }
+
+    /// Ends the card's part of a queue pair; nothing of it is under way then.
+    fn end_on_card(&self, generation: u32, qpn: u32) -> Result {
         if self.space.asks(qpn) {
             // Disconnects first, so that its elements complete as flushed and not as failed.
             let disconnect = Disconnect { qpn }.encode();
@@ -189,9 +198,24 @@ impl Context {
         self.space.end_requests(qpn);
         let ended = self.card.end_object(generation, QpDestroy { qpn }.encode());
         self.space.end_requests(0);
-        ended?;
-        self.remove_qp(&qp);
-        Ok(())
+        ended
+    }
+
+    /// Makes a queue pair as it was when it was made: without a connection, and with empty queues. What was posted has
+    /// completed by then. After an error the card may have none, and the call may be made again.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` the card is out of service, `EBUSY` or `ENOMEM` it could not be asked now.
+    pub(crate) fn reset_qp(&self, name: impl Into<Name>) -> Result {
+        let _control = self.control.lock();
+        let generation = self.card.generation();
+        let qp = self.find_qp(name.into())?;
+        self.end_on_card(generation, qp.qpn)?;
+        let made = self.card.call_for(generation, qp.create);
+        made.map(|_| ()).inspect_err(|e| {
+            self.card.end_dma_after(*e);
+        })
     }
 
     pub(super) fn remove_qp(&self, qp: &Arc<Qp>) {

@@ -121,6 +121,12 @@ impl Failure {
         self.wanted.store(1, Relaxed);
     }
 
+    /// The queue pair is being reset, and of its end nobody is told; or it is as new.
+    pub(super) fn reset(&self, is_new: bool) {
+        self.failed.store((!is_new).into(), Relaxed);
+        self.wanted.store(0, Relaxed);
+    }
+
     pub(super) fn has_failed(&self) -> bool {
         self.failed.load(Relaxed) != 0
     }

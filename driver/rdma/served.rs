@@ -179,6 +179,15 @@ fn flush(qp: &CardQp) -> Result {
     qp.context.disconnect(&*qp.qp)
 }
 
+/// Makes a queue pair as new. If the card cannot, it is in error.
+fn reset(qp: &CardQp) -> Result {
+    qp.failure.reset(false);
+    qp.context.reset_qp(&*qp.qp)?;
+    qp.failure.reset(true);
+    qp.is_bound.store(0, Relaxed);
+    Ok(())
+}
+
 /// Changes the state of a queue pair on the card.
 fn change_reliable(qp: &CardQp, from: QpState, to: QpState, attributes: &Attributes) -> Result {
     use QpState::{Error, Init, ReadyToReceive, ReadyToSend, Reset};
@@ -193,6 +202,7 @@ fn change_reliable(qp: &CardQp, from: QpState, to: QpState, attributes: &Attribu
         }
         (Init, Error) => flush(qp),
         (Reset, Error) => Ok(()),
+        (_, Reset) => reset(qp),
         _ => Err(EOPNOTSUPP),
     }
 }

@@ -15,9 +15,10 @@ use crate::packaging::{copy_of, fresh};
 use crate::steps::{Builder, Parts};
 
 /// What both guests do, and what it starts beside the programs of others, by name.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     ("guest.sh", include_str!("../../verbs/guest.sh")),
     ("memory.py", include_str!("../../verbs/memory.py")),
+    ("reset.py", include_str!("../../verbs/reset.py")),
     ("rxe.sh", include_str!("../../verbs/rxe.sh")),
     ("suite.py", include_str!("../../verbs/suite.py")),
 ];

@@ -231,6 +231,9 @@ impl Attributes {
             self.peer_reads = raw.max_dest_rd_atomic;
         }
         self.given |= mask as u32;
+        if next == QpState::Reset {
+            *self = Self::default();
+        }
         Ok(next)
     }
 

@@ -460,6 +460,35 @@ fn inv_5_the_end_of_a_queue_pair_is_not_told_to_the_next_firmware() {
 }
 
 #[test]
+fn a_queue_pair_is_made_again_as_it_was_by_a_reset() {
+    let mut rig = Rig::new(Setup::default());
+    let (mm, c) = rig.client();
+    let cqn = rig.cq(&c);
+    rig.given();
+    let mine = rig.qp(&c, cqn);
+    let create = rig.given();
+    let anew = || [vec![message::QpDestroy { qpn: mine }.encode()], create.clone()].concat();
+    assert_eq!((c.reset_qp(mine), rig.given()), (Ok(()), anew()));
+    // Whoever waits for a page of it hears that first, as at its end.
+    rig.stick(mm, BASE, true);
+    rig.ask(send_tag(mine, 1), &c, BASE, 1, false);
+    rig.settle();
+    rig.given();
+    assert_eq!(c.reset_qp(mine), Ok(()));
+    let waits = [(CMD_CM_DISCONNECT, mine), (CMD_PAGE_READY, send_tag(mine, 1))];
+    assert_eq!(rig.told(), [&waits[..], &[(CMD_QP_DESTROY, mine), (CMD_QP_CREATE, mine)]].concat());
+    // The card has none then, and is asked again.
+    rig.reply(CMD_QP_CREATE, CMD_BUSY);
+    assert_eq!((c.reset_qp(mine), rig.told().len()), (Err(EBUSY), 2));
+    rig.reply(CMD_QP_DESTROY, CMD_NOT_FOUND);
+    assert_eq!((c.reset_qp(mine), rig.given()), (Ok(()), anew()));
+    rig.reply(CMD_QP_DESTROY, CMD_BUSY);
+    assert_eq!((c.reset_qp(mine), rig.told()), (Err(EBUSY), vec![(CMD_QP_DESTROY, mine)]));
+    assert_eq!((c.reset_qp(77), rig.counter(D_QPS)), (Err(ENOENT), 1));
+    rig.end();
+}
+
+#[test]
 fn receives_of_an_own_queue_pair_are_had_back_as_firmware_can() {
     let mut rig = Rig::new(Setup::default());
     let (_, c) = rig.client();
