@@ -34,6 +34,7 @@ functions="$functions|_ib_alloc_device|ib_(dealloc|register|unregister)_device|i
 functions="$functions|ib_modify_qp_is_ok|rdma_alloc_hw_stats_struct"
 types='net_device_ops|rtnl_link_stats64|netdev_tx|net_device_flags|ib_.*_flags|ib_qp_attr_mask|ib_odp_.*_bits|ib_qp_.*'
 types="$types|ib_wc.*|ib_wr_opcode|ib_send_wr|ib_recv_wr|ib_ud_wr|ib_sig_type|rdma_network_type|ib_cq_notify_flags|ib_uverbs_write_cmds"
+types="$types|ib_uverbs_advise_mr_flag|ib_mr_rereg_flags"
 types="$types|ib_port_.*|ib_mtu|ib_atomic_cap|rdma_(node_type|link_layer|ah_attr_type|driver_id)|ib_mig_state|uverbs_attr_bundle"
 
 eval "set -- $command"

@@ -204,3 +204,11 @@ int helper_rdma_map_page(struct ib_ucontext *context, struct vm_area_struct *are
 {
 	return rdma_user_mmap_io(context, area, pfn, PAGE_SIZE, pgprot_noncached(area->vm_page_prot), NULL);
 }
+
+/* Bytes of the caller's memory that cannot be brought in. */
+size_t helper_fault_in(u64 address, size_t bytes, bool write)
+{
+	char __user *at = u64_to_user_ptr(address);
+
+	return write ? fault_in_safe_writeable(at, bytes) : fault_in_readable(at, bytes);
+}

@@ -5,6 +5,7 @@
 
 #include <linux/dma-mapping.h>
 #include <linux/netdevice.h>
+#include <linux/pagemap.h>
 #include <linux/skbuff.h>
 #include <rdma/ib_verbs.h>
 
@@ -44,5 +45,6 @@ int helper_ib_respond(struct ib_udata *udata, const void *answer, size_t bytes);
 struct ib_udata *helper_uverbs_udata(struct uverbs_attr_bundle *attrs);
 struct ib_ucontext *helper_rdma_udata_context(struct ib_udata *udata);
 int helper_rdma_map_page(struct ib_ucontext *context, struct vm_area_struct *area, unsigned long pfn);
+size_t helper_fault_in(u64 address, size_t bytes, bool write);
 
 #endif

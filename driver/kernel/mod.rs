@@ -20,5 +20,7 @@ pub(crate) mod random;
 #[cfg(CONFIG_INFINIBAND)]
 pub(crate) mod rdma;
 pub(crate) mod registers;
+#[cfg(CONFIG_INFINIBAND)]
+pub(crate) mod user_memory;
 pub(crate) mod users;
 pub(crate) mod workqueue;

@@ -20,12 +20,13 @@ use crate::{
     kernel::{
         net::device::Device,
         rdma::{
-            device::{Access, Driver, Limits, Port, UserMap},
+            device::{Access, Advice, Driver, Limits, Port, UserMap},
             handler::{CqHandler, QpHandler},
             qp::{Attributes, Capacity, Path, QpKind, QpState},
             udata::Udata,
             work::{Completion, Memory, Receive, Send, MOST_RANGES},
         },
+        user_memory,
     },
     net::nic::Nic,
     pages::page::VPN_END,
@@ -124,6 +125,25 @@ fn check_memory(va: u64, bytes: u64, access: Access) -> Result {
         at = area.end() as u64;
     }
     Ok(())
+}
+
+/// What a region is to be, if it can.
+fn registration(va: u64, bytes: u64, access: Access) -> Result<ioctl::Register> {
+    let everything = va == 0 && bytes == u64::MAX;
+    let bytes = if everything { VPN_END * PAGE } else { bytes };
+    if !everything {
+        check_memory(va, bytes, access)?;
+    }
+    let right = |has: bool, right: u32| if has { right } else { 0 };
+    let rights = right(access.read, recv::RIGHT_READ)
+        | right(access.write, recv::RIGHT_WRITE)
+        | right(access.atomic, recv::RIGHT_ATOMIC);
+    let mut arg = ioctl::Register::default();
+    // What peers may not use has a key that opens nothing.
+    if rights != 0 && bytes != 0 {
+        (arg.va, arg.len, arg.rights) = (va, bytes, rights);
+    }
+    Ok(arg)
 }
 
 /// Gives the queue pair its peer, and, unless it `receives_only`, what concerns sending.
@@ -558,27 +578,34 @@ impl Driver for Served {
         bytes: u64,
         access: Access,
     ) -> Result<(Region, u32)> {
-        let everything = va == 0 && bytes == u64::MAX;
-        let bytes = if everything { VPN_END * PAGE } else { bytes };
-        if !everything {
-            check_memory(va, bytes, access)?;
-        }
-        let right = |has: bool, right: u32| if has { right } else { 0 };
-        let rights = right(access.read, recv::RIGHT_READ)
-            | right(access.write, recv::RIGHT_WRITE)
-            | right(access.atomic, recv::RIGHT_ATOMIC);
+        let mut arg = registration(va, bytes, access)?;
         let domain = domain.0.as_ref().ok_or(EOPNOTSUPP)?;
         let context = own(&domain.context)?;
-        let mut arg = ioctl::Register {
-            domain: domain.domain.number,
-            ..Default::default()
-        };
-        // What peers may not use has a key that opens nothing.
-        if rights != 0 && bytes != 0 {
-            (arg.va, arg.len, arg.rights) = (va, bytes, rights);
-        }
+        arg.domain = domain.domain.number;
         let name = context.register(&mut arg)?;
         Ok((Region { context, name }, arg.key))
+    }
+
+    fn change_region(region: &Region, va: u64, bytes: u64, access: Access) -> Result {
+        own(&region.context)?;
+        let mut arg = registration(va, bytes, access)?;
+        (arg.key, arg.identity) = (region.name.number, region.name.identity);
+        region.context.rebind(&arg)
+    }
+
+    fn advise(domain: &Domain, va: u64, bytes: u64, advice: Advice) -> Result {
+        let domain = domain.0.as_ref().ok_or(EOPNOTSUPP)?;
+        own(&domain.context)?;
+        let access = Access {
+            local_write: advice == Advice::Write,
+            ..Access::default()
+        };
+        check_memory(va, bytes, access)?;
+        match advice {
+            Advice::Nothing => Ok(()),
+            Advice::Read => user_memory::bring_in(va, bytes, false),
+            Advice::Write => user_memory::bring_in(va, bytes, true),
+        }
     }
 
     fn end_region(&self, region: Region) {

@@ -4,7 +4,7 @@
 use crate::kernel::{
     bindings,
     rdma::{
-        device::{Access, Device, Driver, UserMap, GIDS},
+        device::{Access, Advice, Device, Driver, UserMap, GIDS},
         handler::{CqHandler, QpHandler},
         pair::{Address, Changes, Context, Cq, Domain, Pair, Qp, Queue},
         posting,
@@ -28,6 +28,38 @@ const MAD_BYTES: u32 = 256;
 struct Mr<T: Driver> {
     core: bindings::ib_mr,
     region: T::Region,
+    access: Access,
+}
+
+impl<T: Driver> Mr<T> {
+    /// Makes one, for the core.
+    ///
+    /// # Safety
+    ///
+    /// `pd` is one of [`alloc_pd`].
+    unsafe fn make(
+        pd: *mut bindings::ib_pd,
+        start: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<*mut bindings::ib_mr> {
+        // Before there is a region that could not be noted.
+        let place = KBox::<Self>::new_uninit(GFP_KERNEL)?;
+        // SAFETY: By the requirements of this function.
+        let (driver, domain) =
+            unsafe { (Device::<T>::driver((*pd).device), Domain::<T>::data(pd)) };
+        let (region, key) = driver.make_region(domain, start, length, access)?;
+        // SAFETY: A struct of C's, of which all bytes may be zero.
+        let mut core = unsafe { core::mem::zeroed::<bindings::ib_mr>() };
+        (core.lkey, core.rkey) = (key, key);
+        (core.iova, core.length) = (start, length);
+        let mr = Self {
+            core,
+            region,
+            access,
+        };
+        Ok(KBox::into_raw(KBox::write(place, mr)).cast())
+    }
 }
 
 impl<T: Driver> Table<T> {
@@ -73,6 +105,8 @@ impl<T: Driver> Table<T> {
         query_srq: Some(shared::query_srq),
         destroy_srq: Some(shared::destroy_srq),
         reg_user_mr: Some(reg_user_mr::<T>),
+        rereg_user_mr: Some(rereg_user_mr::<T>),
+        advise_mr: Some(advise_mr::<T>),
         dereg_mr: Some(dereg_mr::<T>),
         alloc_hw_port_stats: Some(alloc_stats::<T>),
         get_hw_stats: Some(get_stats::<T>),
@@ -537,34 +571,111 @@ unsafe extern "C" fn reg_user_mr<T: Driver>(
     _udata: *mut bindings::ib_udata,
 ) -> *mut bindings::ib_mr {
     let make = || {
-        let has = |bit: bindings::ib_access_flags| flags as u32 & bit != 0;
         // A process and its peers name the same addresses.
-        if virt_addr != start
-            || !dmah.is_null()
-            || has(bindings::ib_access_flags_IB_ZERO_BASED)
-            || has(bindings::ib_access_flags_IB_ACCESS_HUGETLB)
-        {
+        if virt_addr != start || !dmah.is_null() {
             return Err(EOPNOTSUPP);
         }
-        let access = Access {
-            local_write: has(bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE),
-            write: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE),
-            read: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_READ),
-            atomic: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC),
-        };
-        // Before there is a region that could not be noted.
-        let place = KBox::<Mr<T>>::new_uninit(GFP_KERNEL)?;
+        let access = access_of(flags)?;
         // SAFETY: By the requirements of this function.
-        let (driver, domain) =
-            unsafe { (Device::<T>::driver((*pd).device), Domain::<T>::data(pd)) };
-        let (region, key) = driver.make_region(domain, start, length, access)?;
-        // SAFETY: A struct of C's, of which all bytes may be zero.
-        let mut core = unsafe { core::mem::zeroed::<bindings::ib_mr>() };
-        (core.lkey, core.rkey) = (key, key);
-        (core.iova, core.length) = (start, length);
-        Ok(KBox::into_raw(KBox::write(place, Mr::<T> { core, region })).cast())
+        unsafe { Mr::<T>::make(pd, start, length, access) }
     };
     make().unwrap_or_else(|e: Error| e.to_ptr())
+}
+
+/// What `IB_ACCESS_*` allow.
+fn access_of(flags: c_int) -> Result<Access> {
+    let has = |bit: bindings::ib_access_flags| flags as u32 & bit != 0;
+    if has(bindings::ib_access_flags_IB_ZERO_BASED)
+        || has(bindings::ib_access_flags_IB_ACCESS_HUGETLB)
+    {
+        return Err(EOPNOTSUPP);
+    }
+    Ok(Access {
+        local_write: has(bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE),
+        write: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE),
+        read: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_READ),
+        atomic: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC),
+    })
+}
+
+/// Changes a region. One that goes to another protection domain is a new one, with another key, and the core ends the old one.
+///
+/// # Safety
+///
+/// `mr` is one of [`reg_user_mr`] that nobody else uses during the call; `pd` is one of [`alloc_pd`].
+unsafe extern "C" fn rereg_user_mr<T: Driver>(
+    mr: *mut bindings::ib_mr,
+    flags: c_int,
+    start: u64,
+    length: u64,
+    virt_addr: u64,
+    access: c_int,
+    pd: *mut bindings::ib_pd,
+    _udata: *mut bindings::ib_udata,
+) -> *mut bindings::ib_mr {
+    let has = |bit: u32| flags as u32 & bit != 0;
+    let change = || {
+        // SAFETY: By the requirements of this function.
+        let mr = unsafe { &mut *mr.cast::<Mr<T>>() };
+        let (start, length) = match has(bindings::ib_mr_rereg_flags_IB_MR_REREG_TRANS) {
+            true if virt_addr != start => return Err(EOPNOTSUPP),
+            true => (start, length),
+            false => (mr.core.iova, mr.core.length),
+        };
+        let access = match has(bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS) {
+            true => access_of(access)?,
+            false => mr.access,
+        };
+        if has(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD) {
+            // SAFETY: By the requirements of this function.
+            return unsafe { Mr::<T>::make(pd, start, length, access) };
+        }
+        T::change_region(&mr.region, start, length, access)?;
+        mr.access = access;
+        (mr.core.iova, mr.core.length) = (start, length);
+        Ok(core::ptr::null_mut())
+    };
+    change().unwrap_or_else(|e: Error| e.to_ptr())
+}
+
+/// Brings memory in.
+///
+/// # Safety
+///
+/// `pd` is one of [`alloc_pd`]; there are `count` ranges at `list`.
+unsafe extern "C" fn advise_mr<T: Driver>(
+    pd: *mut bindings::ib_pd,
+    advice: bindings::ib_uverbs_advise_mr_advice,
+    flags: u32,
+    list: *mut bindings::ib_sge,
+    count: u32,
+    _attrs: *mut bindings::uverbs_attr_bundle,
+) -> c_int {
+    from_result(|| {
+        use bindings::{
+            ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH as PREFETCH,
+            ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT as NO_FAULT,
+            ib_uverbs_advise_mr_advice_IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE as WRITE,
+            ib_uverbs_advise_mr_flag_IB_UVERBS_ADVISE_MR_FLAG_FLUSH as FLUSH,
+        };
+        if flags & !FLUSH != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        let wanted = match advice {
+            PREFETCH => Advice::Read,
+            WRITE => Advice::Write,
+            NO_FAULT => Advice::Nothing,
+            _ => return Err(EOPNOTSUPP),
+        };
+        // SAFETY: By the requirements of this function.
+        let domain = unsafe { Domain::<T>::data(pd) };
+        for n in 0..count as usize {
+            // SAFETY: As above.
+            let range = unsafe { &*list.add(n) };
+            T::advise(domain, range.addr, range.length.into(), wanted)?;
+        }
+        Ok(0)
+    })
 }
 
 /// # Safety

@@ -154,8 +154,25 @@ pub(crate) trait Driver: Send + Sync + Sized + 'static {
         access: Access,
     ) -> Result<(Self::Region, u32)>;
 
+    /// Makes it one of `bytes` from `va` on, with these rights and the same key: no access to what it was is under way then.
+    fn change_region(region: &Self::Region, va: u64, bytes: u64, access: Access) -> Result;
+
+    /// Follows an advice for `bytes` from `va` on, which must be the caller's own memory.
+    fn advise(domain: &Self::Domain, va: u64, bytes: u64, advice: Advice) -> Result;
+
     /// Ends it: nothing uses its memory any more.
     fn end_region(&self, region: Self::Region);
+}
+
+/// What is to be done about memory that will be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Advice {
+    /// Nothing: what is there is found.
+    Nothing,
+    /// It is brought in.
+    Read,
+    /// It is brought in, and may be written.
+    Write,
 }
 
 /// What peers may do with a region, and the process itself.

@@ -322,6 +322,39 @@ unsafe extern "C" fn ibv_cmd_reg_mr(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_rereg_mr(
+    mr: *mut verbs_mr,
+    flags: u32,
+    addr: *mut c_void,
+    length: usize,
+    hca_va: u64,
+    access: c_int,
+    pd: *mut ibv_pd,
+    _: *mut ibv_rereg_mr,
+    cmd_size: usize,
+    _: *mut ib_uverbs_rereg_mr_resp,
+    resp_size: usize,
+) -> c_int {
+    assert_eq!((cmd_size, resp_size, addr as u64), (56, 8, hca_va));
+    // SAFETY: the caller's struct.
+    unsafe { (*mr).ibv_mr.rkey = flags << 16 | (access as u32) << 8 | length as u32 };
+    if pd.is_null() { libc::EINVAL } else { 0 }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_advise_mr(
+    _: *mut ibv_pd,
+    advice: c_uint,
+    flags: u32,
+    list: *mut ibv_sge,
+    count: u32,
+) -> c_int {
+    // SAFETY: the caller's list.
+    let last = unsafe { &*list.add(count as usize - 1) };
+    if (advice, flags, last.length) == (1, 1, 8) { 0 } else { libc::EINVAL }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_cmd_dereg_mr(mr: *mut verbs_mr) -> c_int {
     // SAFETY: the caller's struct.
     kernel_of(unsafe { (*mr).ibv_mr.context }).state().others -= 1;

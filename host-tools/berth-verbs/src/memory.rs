@@ -6,8 +6,9 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use crate::rdma_core::{
-    ib_uverbs_alloc_pd_resp, ib_uverbs_reg_mr_resp, ibv_alloc_pd, ibv_cmd_alloc_pd, ibv_cmd_dealloc_pd,
-    ibv_cmd_dereg_mr, ibv_cmd_reg_mr, ibv_context, ibv_mr, ibv_pd, ibv_reg_mr, verbs_mr,
+    ib_uverbs_alloc_pd_resp, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr_resp, ibv_alloc_pd, ibv_cmd_alloc_pd,
+    ibv_cmd_dealloc_pd, ibv_cmd_dereg_mr, ibv_cmd_reg_mr, ibv_cmd_rereg_mr, ibv_context, ibv_mr, ibv_pd, ibv_reg_mr,
+    ibv_rereg_mr, verbs_mr,
 };
 
 /// An object that libibverbs fills, of zeros.
@@ -74,6 +75,25 @@ pub unsafe extern "C" fn reg_mr(
         return null_mut();
     }
     mr.cast()
+}
+
+pub unsafe extern "C" fn rereg_mr(
+    mr: *mut verbs_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    let mut command = ibv_rereg_mr::new();
+    let mut answer = ib_uverbs_rereg_mr_resp::default();
+    // SAFETY: the caller's arguments; command and answer have the sizes given.
+    unsafe {
+        let (flags, at) = (flags as u32, addr as u64);
+        let (size, answer) = (size_of_val(&answer), &raw mut answer);
+        let command_size = size_of_val(&command);
+        ibv_cmd_rereg_mr(mr, flags, addr, length, at, access, pd, &raw mut command, command_size, answer, size)
+    }
 }
 
 pub unsafe extern "C" fn dereg_mr(mr: *mut verbs_mr) -> c_int {

@@ -429,6 +429,7 @@ pub type ibv_query_srq = Command<3>;
 pub type ibv_create_cq = Command<5>;
 pub type ibv_create_srq = Command<5>;
 pub type ibv_reg_mr = Command<6>;
+pub type ibv_rereg_mr = Command<7>;
 pub type ibv_create_qp = Command<8>;
 
 /// The core's part of a call, and the driver's behind it.
@@ -456,6 +457,7 @@ pub struct Answer<C, D> {
 
 pub type ib_uverbs_alloc_pd_resp = [u32; 1];
 pub type ib_uverbs_reg_mr_resp = [u32; 3];
+pub type ib_uverbs_rereg_mr_resp = [u32; 2];
 pub type ib_uverbs_get_context_resp = [u32; 2];
 pub type ib_uverbs_create_cq_resp = [u32; 2];
 pub type ib_uverbs_create_srq_resp = [u32; 4];
@@ -477,7 +479,7 @@ impl ib_uverbs_ex_query_device_resp {
 /// What a provider does. Without a function libibverbs answers EOPNOTSUPP.
 #[repr(C)]
 pub struct verbs_context_ops {
-    pub advise_mr: Unused,
+    pub advise_mr: Option<unsafe extern "C" fn(*mut ibv_pd, c_uint, u32, *mut ibv_sge, u32) -> c_int>,
     pub alloc_dm: Unused,
     pub alloc_mw: Unused,
     pub alloc_null_mr: Unused,
@@ -547,7 +549,7 @@ pub struct verbs_context_ops {
     pub reg_dmabuf_mr: Unused,
     pub reg_mr: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, u64, c_int) -> *mut ibv_mr>,
     pub req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int>,
-    pub rereg_mr: Unused,
+    pub rereg_mr: Option<unsafe extern "C" fn(*mut verbs_mr, c_int, *mut ibv_pd, *mut c_void, usize, c_int) -> c_int>,
     pub resize_cq: Unused,
     pub set_ece: Unused,
     pub unimport_dm: Unused,
@@ -653,6 +655,20 @@ unsafe extern "C" {
         resp: *mut ib_uverbs_reg_mr_resp,
         resp_size: usize,
     ) -> c_int;
+    pub fn ibv_cmd_rereg_mr(
+        mr: *mut verbs_mr,
+        flags: u32,
+        addr: *mut c_void,
+        length: usize,
+        hca_va: u64,
+        access: c_int,
+        pd: *mut ibv_pd,
+        cmd: *mut ibv_rereg_mr,
+        cmd_size: usize,
+        resp: *mut ib_uverbs_rereg_mr_resp,
+        resp_size: usize,
+    ) -> c_int;
+    pub fn ibv_cmd_advise_mr(pd: *mut ibv_pd, advice: c_uint, flags: u32, list: *mut ibv_sge, count: u32) -> c_int;
     pub fn ibv_cmd_dereg_mr(mr: *mut verbs_mr) -> c_int;
     pub fn ibv_cmd_create_cq(
         context: *mut ibv_context,
@@ -770,6 +786,7 @@ const _: () = {
     assert!(offset_of!(verbs_context_ops, destroy_qp) == 272 && offset_of!(verbs_context_ops, free_context) == 312);
     assert!(offset_of!(verbs_context_ops, modify_qp) == 376 && offset_of!(verbs_context_ops, poll_cq) == 424);
     assert!(offset_of!(verbs_context_ops, query_device_ex) == 464 && offset_of!(verbs_context_ops, reg_mr) == 544);
+    assert!(offset_of!(verbs_context_ops, rereg_mr) == 560 && offset_of!(verbs_context_ops, advise_mr) == 0);
     assert!(offset_of!(verbs_context_ops, req_notify_cq) == 552 && offset_of!(verbs_context_ops, dereg_mr) == 224);
     assert!(offset_of!(verbs_context_ops, destroy_cq) == 248 && offset_of!(verbs_context_ops, query_qp) == 488);
     assert!(offset_of!(verbs_context_ops, create_cq_ex) == 128 && offset_of!(verbs_context_ops, query_port) == 480);

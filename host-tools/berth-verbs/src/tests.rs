@@ -217,6 +217,12 @@ fn device_port_and_memory_are_the_kernels() {
     let mr = call!(reg_mr(bench.pd, data.as_ptr().cast_mut().cast(), 8, at, 1));
     // SAFETY: just made.
     assert_eq!(unsafe { (*mr).rkey }, 0x1234);
+    let again = |pd| call!(rereg_mr(mr.cast(), 5, pd, data.as_ptr().cast_mut().cast(), 7, 3));
+    assert_eq!((again(bench.pd), again(null_mut())), (0, libc::EINVAL));
+    // SAFETY: as above.
+    assert_eq!(unsafe { (*mr).rkey }, 0x5_0307);
+    let mut list = [over(&data[..1]), over(&data)];
+    assert_eq!(call!(advise_mr(bench.pd, 1, 1, list.as_mut_ptr(), 2)), 0);
     assert_eq!(call!(dereg_mr(mr.cast())), 0);
     assert!(call!(reg_mr(bench.pd, data.as_ptr().cast_mut().cast(), 8, 0, 1)).is_null());
 }
