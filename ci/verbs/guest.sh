@@ -275,6 +275,12 @@ measure_cm() {
     by=
 }
 
+# A measurement of UCX: $1, with options. A terminal keeps the program from looking for MPI.
+ucx() {
+    ucx_perftest="env UCX_TLS=rc UCX_NET_DEVICES=$device:1 UCX_IB_GID_INDEX=$gid ucx_perftest -p $port < /dev/console"
+    pair "$ucx_perftest" "$ucx_perftest $peer -n 20 -w 1 -t $*"
+}
+
 # One IPv4 address is the card's and the network device's: verbs, ping and TCP at the same time.
 beside() {
     ping -q -c 20 -i 0.3 -W 60 "$peer" > /tmp/ping 2>&1 &
@@ -343,6 +349,14 @@ check ap_1_ibv_srq_pingpong with_credits srq_pingpong '-q 4 -n 60 -r 24'
 check ap_1_ibv_srq_pingpong_events srq_pingpong '-e -q 2 -n 20 -s 10000'
 check ap_1_ib_send_bw_shared_receives measure ib_send_bw --use-srq -b -n 6 -s 2048 -t 4 -q 2
 check ap_1_ib_send_bw_few_shared_receives measure ib_send_bw --use-srq -n 10 -s 2048 -t 8 -q 4 -r 6
+check ap_1_ucx_tag_bw ucx tag_bw -s 100000
+if [ "$long" = true ]; then
+    check ap_1_ucx_tag_lat ucx tag_lat -s 1000
+    check ap_1_ucx_stream_bw ucx stream_bw -s 20000
+    check ap_1_ucx_put_bw ucx ucp_put_bw -s 5000
+    check ap_1_ucx_get ucx ucp_get -s 5000
+    check ap_1_ucx_fadd ucx ucp_fadd -s 8
+fi
 check ap_1_ib_send_lat measure ib_send_lat -n 20 -s 32 -I 0
 check ap_1_ib_read_lat measure ib_read_lat -n 20 -s 32
 check ap_1_ib_send_lat_inline measure ib_send_lat -n 20 -s 32 -I 32

@@ -11,7 +11,10 @@ use kernel::{
 };
 
 /// Ranges of a request at most.
-pub(crate) const MOST_RANGES: usize = 4;
+pub(crate) const MOST_RANGES: usize = 7;
+
+/// Kind of a packet in a completion's service level: it has a UDP header, behind one of IPv4.
+const PACKET_IPV4: u8 = 0b1010;
 
 /// Whose memory the requests of a queue pair name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,6 +234,8 @@ impl Completion {
                 wc.opcode = bindings::ib_wc_opcode_IB_WC_RECV;
                 (wc.byte_len, wc.src_qp, wc.smac) = (bytes, qpn, mac);
                 wc.network_hdr_type = bindings::rdma_network_type_RDMA_NETWORK_IPV4 as u8;
+                // Processes are not told of that, but UCX finds it here, as mlx5 has it (IBTA A17.4.5.1 wants it told).
+                wc.sl = PACKET_IPV4;
                 let mut flags = bindings::ib_wc_flags_IB_WC_GRH
                     | bindings::ib_wc_flags_IB_WC_WITH_SMAC
                     | bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE;
