@@ -756,6 +756,13 @@ impl Srq {
         Self(call!(create_srq(bench.pd, &raw mut attr)))
     }
 
+    /// A queue pair that takes its receives from there.
+    fn qp<'a>(&self, bench: &'a Bench, cq: *mut ibv_cq) -> Qp<'a> {
+        let mut attr = bench.attributes(cq, 4);
+        attr.srq = self.0;
+        bench.ready(call!(create_qp_ex(bench.context(), &raw mut attr)))
+    }
+
     /// Posts receives of these numbers; answers the error, and which was bad.
     fn post(&self, numbers: std::ops::Range<u64>) -> (c_int, Option<u64>) {
         let mut sges = [over(&[0; 8])];
@@ -776,12 +783,7 @@ fn receives_of_a_shared_queue_are_lent_to_its_queue_pairs() {
     let bench = Bench::new();
     let cq = bench.cq(16);
     let srq = Srq::new(&bench, 8, 0);
-    let make = || {
-        let mut attr = bench.attributes(cq, 4);
-        attr.srq = srq.0;
-        bench.ready(call!(create_qp_ex(bench.context(), &raw mut attr)))
-    };
-    let qps = [make(), make()];
+    let qps = [srq.qp(&bench, cq), srq.qp(&bench, cq)];
     assert_eq!(srq.post(1..11), (libc::ENOMEM, Some(9)));
     // What the card finds in the queue of each, and has completed there.
     let mut done = [vec![], vec![]];
@@ -821,12 +823,7 @@ fn loans_are_recalled_for_a_queue_pair_that_has_none() {
     let bench = Bench::new();
     let cq = bench.cq(16);
     let srq = Srq::new(&bench, 2, 0);
-    let make = || {
-        let mut attr = bench.attributes(cq, 4);
-        attr.srq = srq.0;
-        bench.ready(call!(create_qp_ex(bench.context(), &raw mut attr)))
-    };
-    let qps = [make(), make()];
+    let qps = [srq.qp(&bench, cq), srq.qp(&bench, cq)];
     srq.post(1..3);
     let complete = |n: usize, wr_id, status| bench.kernel.complete(1, Cqe { wr_id, status, ..qps[n].cqe(OP_RECV) });
     bench.kernel.state().busy = libc::EBUSY;
@@ -855,9 +852,7 @@ fn the_kernel_tells_once_that_few_receives_of_a_shared_queue_are_left() {
     let bench = Bench::new();
     let cq = bench.cq(16);
     let srq = Srq::new(&bench, 4, 0);
-    let mut attr = bench.attributes(cq, 4);
-    attr.srq = srq.0;
-    let qp = bench.ready(call!(create_qp_ex(bench.context(), &raw mut attr)));
+    let qp = srq.qp(&bench, cq);
     srq.post(0..4);
     let mut attr = ibv_srq_attr { srq_limit: 3, ..ibv_srq_attr::default() };
     assert_eq!(call!(modify_srq(srq.0, &raw mut attr, 1)), libc::EOPNOTSUPP);
