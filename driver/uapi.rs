@@ -252,6 +252,7 @@ impl Session {
                 },
                 |_, ()| (),
             ),
+            IOC_SET_TRIGGER => Self::take(arg, |a: &SetTrigger| self.context()?.set_trigger(a)),
             IOC_CREATE_DOMAIN => Self::exchange(
                 arg,
                 |a| self.context()?.create_domain(a),

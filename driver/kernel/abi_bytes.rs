@@ -32,6 +32,7 @@ plain! {
     CreateCq = 32,
     CreateQp = 104,
     QueryQp = 56,
+    SetTrigger = 24,
     Register = 48,
     Connect = 56,
     SetPeer = 40,

@@ -6,7 +6,7 @@ use crate::{
         card::*,
         counters::*,
         ioctl,
-        message::{CmdDone, Disconnect, QpCreate, QpDestroy, QpQuery, QpRecall},
+        message::{CmdDone, Disconnect, QpCreate, QpDestroy, QpQuery, QpRecall, QpTrigger},
         ring::*,
     },
     card::{Entry, PAGE},
@@ -40,9 +40,7 @@ impl Context {
         told: Option<Arc<dyn Ended>>,
     ) -> Result<Arc<Qp>> {
         let depth = 1..=MAX_DEPTH;
-        let trigger_ok = arg.trigger <= u32::from(TRIGGER_ADAPTIVE)
-            && arg.trigger_index <= u32::from(u8::MAX)
-            && (arg.trigger_index == 0 || arg.trigger >= u32::from(TRIGGER_BETWEEN));
+        let trigger_ok = trigger_index(arg.trigger).is_some_and(|most| arg.trigger_index <= most);
         if !depth.contains(&arg.sq_depth)
             || !depth.contains(&arg.rq_depth)
             || !trigger_ok
@@ -256,6 +254,26 @@ impl Context {
         let name = name.into();
         let recall = QpRecall { qpn: name.number };
         self.call_for_qp(name, recall.encode())?;
+        Ok(())
+    }
+
+    /// Changes when a queue pair's credit lists go.
+    pub(crate) fn set_trigger(&self, arg: &ioctl::SetTrigger) -> Result {
+        if arg.reserved != 0
+            || trigger_index(arg.trigger).is_none_or(|most| arg.trigger_index > most)
+        {
+            return Err(EINVAL);
+        }
+        let name = Name {
+            number: arg.qpn,
+            identity: arg.identity,
+        };
+        let change = QpTrigger {
+            qpn: arg.qpn,
+            trigger: arg.trigger as u8,
+            trigger_index: arg.trigger_index as u8,
+        };
+        self.call_for_qp(name, change.encode())?;
         Ok(())
     }
 

@@ -82,7 +82,7 @@ module fp_arrival_proof #(
     localparam logic [3:0] V_PLACE = 4'd0;
     (* hierconn *) wire [3:0]    \dut.state_q ;
     (* hierconn *) wire [1:0]    \dut.op_q ;
-    (* hierconn *) wire [3:0]    \dut.cmd_op_q ;
+    (* hierconn *) wire [4:0]    \dut.cmd_op_q ;
     (* hierconn *) wire [3:0]    \dut.verdict_q ;
     (* hierconn *) wire [QW-1:0] \dut.q_q ;
     (* hierconn *) wire [QW-1:0] \dut.q_next ;

@@ -19,7 +19,8 @@ module fp_builder_proof #(
     input logic          cmd_valid, post_valid, landed_valid, lfr_ready, hurry,
     input logic [31:0]   now,
     input berth_card_pkg::builder_step_t cmd,
-    input logic [QW-1:0] cmd_q, post_q, landed_q,
+    input logic [QW-1:0] cmd_q, post_q, landed_q, use_ask_q,
+    input berth_card_pkg::landed_t landed,
     input berth_card_pkg::post_t post
 );
     logic started_q = 1'b0;
@@ -33,6 +34,7 @@ module fp_builder_proof #(
     berth_fp_builder #(.QPS(QPS)) dut (.clk(clk), .rst(rst), .now(now),
         .cmd_valid(cmd_valid), .cmd_ready(cmd_ready), .cmd_q(cmd_q), .cmd(cmd),
         .post_valid(post_valid), .post_q(post_q), .post(post), .landed_valid(landed_valid), .landed_q(landed_q),
+        .landed(landed), .use_ask_q(use_ask_q),
         .ann_we(ann_we), .ann_q(ann_q), .ann_number(ann_number),
         .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr(lfr), .told_room(1'b1), .hurry(hurry));
 
@@ -43,8 +45,10 @@ module fp_builder_proof #(
         logic        list_sent;
         logic [31:0] epoch;
         logic [6:0]  max_list, few;
-        logic [1:0]  trigger;
+        logic [2:0]  trigger;
         logic [7:0]  index;
+        logic        timed, told, stream;
+        logic [31:0] due;
         logic [15:0] again, pause;
         logic [31:0] stamp, left;
         logic [26:0] round;
@@ -56,7 +60,7 @@ module fp_builder_proof #(
     (* hierconn *) wire [RW-1:0] \dut.r ;
     (* hierconn *) wire [RW-1:0] \dut.row ;
     (* hierconn *) wire [2:0]    \dut.op_q ;
-    (* hierconn *) wire [3:0]    \dut.cmd_op_q ;
+    (* hierconn *) wire [4:0]    \dut.cmd_op_q ;
     (* hierconn *) wire [31:0]   \dut.first_q ;
     (* hierconn *) wire [31:0]   \dut.size_q ;
     (* hierconn *) wire [QW-1:0] \dut.q_q ;
@@ -67,6 +71,13 @@ module fp_builder_proof #(
     (* hierconn *) wire [PW-1:0] \dut.p ;
     berth_card_pkg::post_t p;               // that is taken next
     assign p = \dut.p ;
+    localparam LW = $bits(landed);
+    (* hierconn *) wire [LW-1:0] \dut.l ;
+    berth_card_pkg::landed_t l;
+    assign l = \dut.l ;
+    (* hierconn *) wire [LW-1:0] \dut.said_q ;
+    berth_card_pkg::landed_t said;          // of the piece in work
+    assign said = \dut.said_q ;
     (* hierconn *) wire [31:0]   \dut.tell_first ;
     (* hierconn *) wire [6:0]    \dut.tell_len ;
     (* hierconn *) wire [6:0]    \dut.left_q ;
@@ -110,7 +121,7 @@ module fp_builder_proof #(
     end
 
     // ---- what happens to the QP's credits ------------------------------------------------------------
-    logic        starts, voids, reclaims, holds, unposts, posts, commits, early, lands, on_q, foreign_q;    // in the clock after it was taken
+    logic        starts, voids, reclaims, holds, unposts, changes, posts, commits, early, lands, on_q, foreign_q;    // in the clock after it was taken
     logic [31:0] void_q, size_q;
     always_ff @(posedge clk) begin
         starts  <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_START && !rst;
@@ -118,10 +129,11 @@ module fp_builder_proof #(
         reclaims <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_RECLAIM && !rst;
         holds   <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_HOLD && !rst;
         unposts <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_UNPOST && !rst;
+        changes <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_LISTS && !rst;
         posts   <= \dut.p_pop && \dut.p_q == the_q && p.credit&& !rst;
         commits <= \dut.p_pop && \dut.p_q == the_q && p.commit&& !rst;
         early   <= p.early;
-        lands   <= \dut.l_pop && \dut.l_q == the_q && !rst;
+        lands   <= \dut.l_pop && \dut.l_q == the_q && l.begins && !rst;
         void_q  <= cmd.first;
         size_q  <= p.size;
     end
@@ -132,12 +144,24 @@ module fp_builder_proof #(
     wire  [6:0]  n     = \dut.tell_len ;
     wire  [31:0] after = posted_q + 32'(posts);
     logic [6:0]  max_q;
-    logic [1:0]  policy_q;
+    logic [2:0]  policy_q;
     logic [7:0]  index_q;
+    // The buffer that the trigger is of a list of `n`.
+    logic [6:0]  chosen;
+    always_comb begin
+        case (policy_q)
+            berth_row_pkg::TRIGGER_FIRST:    chosen = 7'd0;
+            berth_row_pkg::TRIGGER_LAST:     chosen = n - 7'd1;
+            berth_row_pkg::TRIGGER_QUARTERS: chosen = 7'(9'(n) * 9'(index_q[1:0]) >> 2);
+            berth_row_pkg::TRIGGER_BEHIND:   chosen = index_q >= 8'(n) ? 7'd0 : n - 7'd1 - index_q[6:0];
+            default:                         chosen = index_q >= 8'(n) ? n - 7'd1 : index_q[6:0];
+        endcase
+        if (early_q && policy_q > berth_row_pkg::TRIGGER_BETWEEN) chosen = 7'd0;
+    end
     wire         backs = voids || reclaims;     // credits from this number on are void
     wire  [31:0] back  = reclaims ? landed_n_q : void_q;
     logic        held_q;
-    logic        early_q;                       // an adaptive trigger is the first credit
+    logic        early_q;                       // some triggers are the first credit
     logic        proof_q, trigger_q;            // what the last list waits for
     logic [31:0] first_q, trigger_at_q;         // the last list
     logic [6:0]  n_q;
@@ -158,8 +182,16 @@ module fp_builder_proof #(
             trigger_q    <= 1'b1;
             first_q      <= listed_q;
             n_q          <= n;
-            trigger_at_q <= listed_q + (policy_q == 2'd3 && early_q ? 32'd0 : policy_q == 2'd1 || (policy_q[1] && index_q >= 8'(n)) ? 32'(n) - 32'd1
-                                        : policy_q[1] ? 32'(index_q) : 32'd0);
+            trigger_at_q <= listed_q + 32'(chosen);
+        end
+        // The first credit counts at once, once its proof has come.
+        if (changes && cmd.trigger == berth_row_pkg::TRIGGER_FIRST && (proof_q || trigger_q)) begin
+            trigger_q    <= proof_q;
+            trigger_at_q <= first_q;
+        end
+        if (changes) begin
+            policy_q <= cmd.trigger;
+            index_q  <= cmd.index;
         end
         if (backs || starts) begin
             proof_q   <= 1'b0;
@@ -247,10 +279,11 @@ module fp_builder_proof #(
         assert (reclaims == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_RECLAIM));
         assert (holds == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_HOLD));
         assert (unposts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_UNPOST));
+        assert (changes == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_LISTS));
         assert (posts == (works && \dut.op_q == POST && \dut.credit_q ));
         assert (commits == (works && \dut.op_q == POST && \dut.commit_q ));
         if (commits) assert (early == \dut.early_q );
-        assert (lands == (works && \dut.op_q == LANDED));
+        assert (lands == (works && \dut.op_q == LANDED && said.begins));
         assert (void_q == \dut.first_q && size_q == \dut.size_q );
         assert (!going || 9'(before) + 9'(\dut.left_q ) + (\dut.there_q ? 9'(shown) : 9'd0) == 9'(lfr.n));
         assert (!\dut.there_q || before < lfr.n);

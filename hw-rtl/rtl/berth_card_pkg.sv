@@ -442,7 +442,7 @@ package berth_card_pkg;
 
     // Steps of firmware's commands, with what the engines need for them.
     typedef struct packed {
-        logic [3:0]  op;                // STEP_*
+        logic [4:0]  op;                // STEP_*
         logic [23:0] psn;               // expected first
         logic        selective;
         logic        writes_in_order;   // their packets are taken in order only
@@ -466,7 +466,7 @@ package berth_card_pkg;
         logic        message;
     } recv_wqe_step_t;
     typedef struct packed {
-        logic [3:0]  op;                // STEP_*
+        logic [4:0]  op;                // STEP_*
         logic [7:0]  asid;              // start
         logic [15:0] limit;             // start: bound of memory in 4 KiB ...
         logic [15:0] most;              // ... and that of what may be added to it
@@ -476,20 +476,49 @@ package berth_card_pkg;
         logic [7:0]  sge;               // ... and a range
     } grant_step_t;
     typedef struct packed {
-        logic [3:0]  op;                // STEP_*
-        logic [31:0] first;             // first credit that is void
+        logic [4:0]  op;                // STEP_*
+        logic [31:0] first;             // first credit that is void; lists: until when they wait
         logic [31:0] epoch;             // the peer's
         logic [6:0]  max_list;          // 1 to 64
-        logic [1:0]  trigger;           // 0 first, 1 last, 2 in between, 3 as 2 ...
-        logic [7:0]  index;             // ... with the index for "in between"
+        logic [2:0]  trigger;           // TRIGGER_* ...
+        logic [7:0]  index;             // ... and what it needs
+        logic        timed;             // lists wait, until `first`, while there are credits
+        logic        told;              // their use is told
+        logic        stream;            // stream mode: pieces say how many bytes are still to be sent
         logic [6:0]  few;               // later lists wait for more than this many new credits, unless so few are out
         logic [15:0] again;             // longest time until a list is told again, in units of 64 clocks; 0: never
         logic        foreign;           // no credit lists: what is committed may be used at once
     } builder_step_t;
 
+    // What has come of a piece (decision 3).
+    typedef struct packed {
+        logic        begins;            // its first packet: it has landed
+        logic        said;              // its last packet, and it has immediate data ...
+        logic [31:0] remaining;         // ... these: in stream mode the bytes still to be sent (CR-9)
+    } landed_t;
+
+    // What happened to a QP's credits, for the meter of their use.
+    typedef struct packed {
+        logic        sent;              // a list went for the first time
+        logic        begins;            // a piece has landed
+        logic        said;              // the sender said how many bytes it still has to send ...
+        logic [31:0] remaining;         // ... these
+        logic        starts;            // the QP begins
+        logic        voids;             // credits were taken back, or it begins
+        logic        proof;             // landed: that was the last list's first credit
+        logic        told;              // landed: firmware wants to know
+        logic [7:0]  out;               // credits that the sender has: landed, without that one; sent, without the list
+    } lap_t;
+    // A report of that, as firmware reads it.
+    typedef struct packed {
+        logic [31:0] gaps;              // recv_gaps_t
+        logic [31:0] times;             // recv_times_t
+        logic [31:0] used;              // recv_use_t
+    } use_t;
+
     // A step of a withdrawal, for the granting engine; how things are there after each step.
     typedef struct packed {
-        logic [3:0]  op;                // STEP_*
+        logic [4:0]  op;                // STEP_*
         logic [15:0] recv;
         logic [7:0]  sge;
     } walk_t;

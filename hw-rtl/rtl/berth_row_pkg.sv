@@ -127,18 +127,19 @@ package berth_row_pkg;
     } recv_queue_t;
     localparam logic [5:0] RECV_QUEUE               = 6'h0b; // The receive queue
     typedef struct packed {
-        logic [0:0] zero_31_31;
+        logic [0:0] told; // The use of credits is told with each list, by `EVENT_USE`
         logic [6:0] few; // A later list is held until more than this many new credits exist, unless the sender has no more than this many left
-        logic [7:0] index; // Index of the buffer whose data triggers the next list
-        logic [5:0] zero_15_10;
-        logic [1:0] trigger; // Trigger
+        logic [7:0] index; // What `trigger` says
+        logic [0:0] timed; // A list does not go before the time in `FIRST`, unless the sender has no credits
+        logic [3:0] zero_14_11;
+        logic [2:0] trigger; // Which buffer's data triggers the next list: `TRIGGER_*`
         logic [0:0] zero_7_7;
         logic [6:0] longest; // Credits of a list at most
     } recv_lists_t;
     localparam logic [5:0] RECV_LISTS               = 6'h0c; // When credit lists go
     localparam logic [5:0] RECV_AGAIN               = 6'h0d; // Time after which a list without a proof is told again, in units of `ROW_CLOCK`, 16 bits
     localparam logic [5:0] RECV_PI                  = 6'h0e; // Producer index of the receive queue at the start, 16 bits
-    localparam logic [5:0] RECV_FIRST               = 6'h0f; // Number of the first credit that `CMD_VOID` makes void
+    localparam logic [5:0] RECV_FIRST               = 6'h0f; // Number of the first credit that `CMD_VOID` makes void; for `CMD_LISTS` the time that a list waits for, modulo 2^32, as `HEARD` counts
     localparam logic [5:0] RECV_OWN_IP              = 6'h10; // The card's own IPv4 address
     localparam logic [5:0] RECV_OWN_MAC             = 6'h11; // Its own MAC address: last four bytes, first two
     typedef struct packed {
@@ -194,6 +195,27 @@ package berth_row_pkg;
     localparam logic [5:0] RECV_ACCESS_KEY          = 6'h29; // Read: its key
     localparam logic [5:0] RECV_ACCESS_RANGE        = 6'h2a; // Read: address of its first byte, low half, high half; bytes
     typedef struct packed {
+        logic [7:0] count; // How many, at most 255
+        logic [23:0] sum; // Their sum in units of `ROW_CLOCK`, at most 2^24 - 1
+    } recv_gaps_t;
+    localparam logic [5:0] RECV_GAPS                = 6'h2d; // Read: how the sender used its credits when `EVENT_USE` was told last, by the proof (CR-11) of a list, and since the one before
+    typedef struct packed {
+        logic [0:0] led; // There is a `lead`: the list went to a sender without credits
+        logic [14:0] longest; // The longest of the times of `GAPS`, in units of `ROW_CLOCK`, at most 2^15 - 1
+        logic [15:0] lead; // Time from the list to its first data, in units of `ROW_CLOCK`, at most 2^16 - 1
+    } recv_times_t;
+    localparam logic [5:0] RECV_TIMES               = 6'h2e; // Read: more of that
+    typedef struct packed {
+        logic [7:0] zero_31_24;
+        logic [7:0] left; // Credits that the sender had when the list went
+        logic [7:0] outstanding; // Credits that it had when its first data came
+        logic [4:0] zero_7_3;
+        logic [0:0] covered; // All that it still had to send fitted them (CR-9)
+        logic [0:0] waited; // It said before that data that it had more to send
+        logic [0:0] dry; // It ran out of credits before, and had more to send
+    } recv_use_t;
+    localparam logic [5:0] RECV_USE                 = 6'h2f; // Read: more of that
+    typedef struct packed {
         logic [23:0] argument; // Of `CMD_END` the `WC_*`, of `CMD_KEY_STORE` and `CMD_KEY_LOAD` the place in the table of keys, of `CMD_CANCEL` how many receives
         logic [7:0] opcode; // `CMD_*`
     } recv_command_t;
@@ -213,22 +235,24 @@ package berth_row_pkg;
     localparam logic [7:0] RECV_CMD_NOT_INVALIDATED = 8'h0d; // That key is none that the peer may invalidate, which breaks the connection by `FAULT_ACCESS`
     localparam logic [7:0] RECV_CMD_CANCEL          = 8'h0e; // Of as many receives as `argument` says, modulo 2^16 and from the start on, those that are no credits complete as recalled, in their turn; those behind are granted as ever
     localparam logic [7:0] RECV_CMD_RECLAIM         = 8'h0f; // Of a peer without credit lists: receives that none of its packets has used are no credits any more, and are granted anew
-    localparam logic [3:0] STEP_START               = 4'h0; // A QP begins
-    localparam logic [3:0] STEP_END                 = 4'h1; // It has ended: no list goes, nothing is granted
-    localparam logic [3:0] STEP_ASK                 = 4'h2; // Nothing changes; the engine's answer says how things are
-    localparam logic [3:0] STEP_HOLD                = 4'h3; // Nothing becomes a credit, and no list goes, until `STEP_VOID`; a peer without lists may use no more, until `STEP_RECLAIM`
-    localparam logic [3:0] STEP_STOP                = 4'h4; // No more memory is asked for until `STEP_VOID` or `STEP_UNPOST`
-    localparam logic [3:0] STEP_VOID                = 4'h5; // Credits from a number on are void, and the peer knows
-    localparam logic [3:0] STEP_UNPOST              = 4'h6; // Credits that are posted and not announced are taken back
-    localparam logic [3:0] STEP_SQUEEZE             = 4'h7; // What is asked for behind the first receive that waits goes back; from now on one is asked for at a time
-    localparam logic [3:0] STEP_MARK                = 4'h8; // A receive is withdrawn (VC-9)
-    localparam logic [3:0] STEP_LET_GO              = 4'h9; // A receive's memory is let go of
-    localparam logic [3:0] STEP_QUIET               = 4'ha; // No command: `berth_fp_grant` goes on with its own work
-    localparam logic [3:0] STEP_REST                = 4'hb; // No receive is asked for until `STEP_SQUEEZE`
-    localparam logic [3:0] STEP_INVALIDATED         = 4'hc; // The key of a SEND with invalidate is dead
-    localparam logic [3:0] STEP_NOT_INVALIDATED     = 4'hd; // It is none that the peer may invalidate
-    localparam logic [3:0] STEP_CANCEL              = 4'he; // Receives before a number that are no credits complete as recalled
-    localparam logic [3:0] STEP_RECLAIM             = 4'hf; // Credits that have not been used are void; the peer never knew of them
+    localparam logic [7:0] RECV_CMD_LISTS           = 8'h10; // `LISTS` but for `few` and `longest`, and `FIRST`, are taken anew, for lists to come
+    localparam logic [4:0] STEP_START               = 5'h00; // A QP begins
+    localparam logic [4:0] STEP_END                 = 5'h01; // It has ended: no list goes, nothing is granted
+    localparam logic [4:0] STEP_ASK                 = 5'h02; // Nothing changes; the engine's answer says how things are
+    localparam logic [4:0] STEP_HOLD                = 5'h03; // Nothing becomes a credit, and no list goes, until `STEP_VOID`; a peer without lists may use no more, until `STEP_RECLAIM`
+    localparam logic [4:0] STEP_STOP                = 5'h04; // No more memory is asked for until `STEP_VOID` or `STEP_UNPOST`
+    localparam logic [4:0] STEP_VOID                = 5'h05; // Credits from a number on are void, and the peer knows
+    localparam logic [4:0] STEP_UNPOST              = 5'h06; // Credits that are posted and not announced are taken back
+    localparam logic [4:0] STEP_SQUEEZE             = 5'h07; // What is asked for behind the first receive that waits goes back; from now on one is asked for at a time
+    localparam logic [4:0] STEP_MARK                = 5'h08; // A receive is withdrawn (VC-9)
+    localparam logic [4:0] STEP_LET_GO              = 5'h09; // A receive's memory is let go of
+    localparam logic [4:0] STEP_QUIET               = 5'h0a; // No command: `berth_fp_grant` goes on with its own work
+    localparam logic [4:0] STEP_REST                = 5'h0b; // No receive is asked for until `STEP_SQUEEZE`
+    localparam logic [4:0] STEP_INVALIDATED         = 5'h0c; // The key of a SEND with invalidate is dead
+    localparam logic [4:0] STEP_NOT_INVALIDATED     = 5'h0d; // It is none that the peer may invalidate
+    localparam logic [4:0] STEP_CANCEL              = 5'h0e; // Receives before a number that are no credits complete as recalled
+    localparam logic [4:0] STEP_RECLAIM             = 5'h0f; // Credits that have not been used are void; the peer never knew of them
+    localparam logic [4:0] STEP_LISTS               = 5'h10; // When lists go is another
     localparam logic [2:0] RIGHT_READ               = 3'h1; // READ
     localparam logic [2:0] RIGHT_WRITE              = 3'h2; // WRITE
     localparam logic [2:0] RIGHT_ATOMIC             = 3'h4; // Atomics
@@ -240,6 +264,12 @@ package berth_row_pkg;
     localparam logic [2:0] KEY_RIGHT                = 3'h5; // It does not give this right
     localparam logic [2:0] KEY_USED                 = 3'h6; // It is a one-shot key, and used up
     localparam logic [2:0] KEY_FAULT                = 3'h7; // Its memory cannot be made resident (QP-13)
+    localparam logic [2:0] TRIGGER_FIRST            = 3'h0; // The first one's
+    localparam logic [2:0] TRIGGER_LAST             = 3'h1; // The last one's
+    localparam logic [2:0] TRIGGER_BETWEEN          = 3'h2; // That with the index
+    localparam logic [2:0] TRIGGER_UNBOUNDED        = 3'h3; // That with the index; the first one's while memory that is pinned is bounded, as for the following ones
+    localparam logic [2:0] TRIGGER_QUARTERS         = 3'h4; // That which lies so many quarters into the list, 0 to 3
+    localparam logic [2:0] TRIGGER_BEHIND           = 3'h5; // That which so many others follow
 
     // Events of the fast path
     typedef struct packed {
@@ -261,6 +291,7 @@ package berth_row_pkg;
     localparam logic [7:0] EVENT_RECEIVE_INDEX      = 8'h43; // A doorbell of the receive queue names an element that cannot be, and is not taken
     localparam logic [7:0] EVENT_TARGET             = 8'h44; // Memory that the peer was told to wait for (PC-4) can be had now, or it is known that it never can: the peer is to try again
     localparam logic [7:0] EVENT_INVALIDATE         = 8'h45; // A SEND with invalidate has its turn (QP-4): it and what is behind it wait for `CMD_INVALIDATED`
+    localparam logic [7:0] EVENT_USE                = 8'h46; // The proof of a list has come: `recv::GAPS` to `recv::USE` say how the sender uses its credits
     localparam logic [3:0] FAULT_WRITE              = 4'h0; // Bytes could not be written, or read for an answer, or were to go to a receive that is withdrawn
     localparam logic [3:0] FAULT_OUT_OF_ORDER       = 4'h1; // Out of order, and not taken
     localparam logic [3:0] FAULT_OUT_OF_WINDOW      = 4'h2; // Beyond the window

@@ -219,15 +219,23 @@ fn cr_2_stream_over_buffers_of_many_sizes(env: &Env) -> Res {
 
 fn cr_5_every_trigger_carries_the_stream(env: &Env) -> Res {
     const TOTAL: usize = 64 << 10;
-    let triggers = [Trigger::First, Trigger::Last, Trigger::Between(3), Trigger::Between(63)];
+    let fixed = [Trigger::First, Trigger::Last, Trigger::Between(3), Trigger::Between(63)];
+    let measured = [Trigger::Adaptive, Trigger::Timed, Trigger::Predictive, Trigger::Auto];
+    let triggers = fixed.into_iter().chain(measured);
     for (n, trigger) in (0..).zip(triggers) {
         let context = env.context()?;
         let config = QpConfig { trigger, max_list: 8, ..depths(16, 32) };
         let mut stream = Stream::new(&context, &config, 1 << 20)?;
+        let reports = env.counters()?.fw(c::F_CREDIT_REPORTS);
         if env.role == Role::B {
             stream.post_recv(&[1000; 32])?;
         }
         establish(env, &context, stream.queue_pair(), 210 + n)?;
+        if n % 2 == 0 {
+            // Another one, and back.
+            stream.queue_pair().set_trigger(Trigger::Auto)?;
+            stream.queue_pair().set_trigger(trigger)?;
+        }
         match env.role {
             Role::A => {
                 send_pattern(&mut stream, TOTAL, 8192, 26, env)?;
@@ -236,6 +244,9 @@ fn cr_5_every_trigger_carries_the_stream(env: &Env) -> Res {
             Role::B => {
                 receive_pattern(env, &mut stream, &mut std::iter::repeat(1000), TOTAL as u64, 26)
                     .map_err(|e| format!("{trigger:?}: {e}"))?;
+                // A list may have gone while the trigger was another.
+                let told = env.counters()?.fw(c::F_CREDIT_REPORTS) - reports;
+                ensure!(if measured.contains(&trigger) { told > 1 } else { told <= 1 }, "{trigger:?}: {told} reports");
             }
         }
         env.meet(&format!("done-{n}"))?;

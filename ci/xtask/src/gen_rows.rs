@@ -85,9 +85,9 @@ pub fn package() -> String {
         }
     }
     for &(name, value, text) in recv::STEPS {
-        constant(out, 4, name, value, text);
+        constant(out, 5, name, value, text);
     }
-    for &(name, value, text) in recv::RIGHTS.iter().chain(recv::REFUSALS) {
+    for &(name, value, text) in recv::RIGHTS.iter().chain(recv::REFUSALS).chain(recv::TRIGGERS) {
         constant(out, 3, name, value, text);
     }
     writeln!(out, "\n    // Events of the fast path").unwrap();
@@ -132,6 +132,7 @@ pub fn page() -> String {
     }
     writeln!(out, "\n## Steps of the receiving half's engines").unwrap();
     table(&mut out, "Step", recv::STEPS);
+    table(&mut out, "Trigger", recv::TRIGGERS);
     writeln!(out, "\n## Keys").unwrap();
     table(&mut out, "Right", recv::RIGHTS);
     table(&mut out, "Answer", recv::REFUSALS);

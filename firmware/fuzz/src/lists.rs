@@ -307,7 +307,7 @@ pub fn run(data: &[u8]) {
         Kind::First,
         Kind::Last,
         Kind::Between(2),
-        Kind::Share(128),
+        Kind::Quarters(2),
         Kind::Adaptive,
         Kind::Timed,
         Kind::Predictive,

@@ -10,7 +10,7 @@ use berth_protocol::credit::cut::{self, Credits, Cut, LibraryCut, Mode, NicCut, 
 use berth_protocol::credit::entry::{Body, Entry, Name, Part};
 use berth_protocol::credit::list::{Builder, Reader, Trigger};
 use berth_protocol::credit::mux::{Mux, Port};
-use berth_protocol::credit::policy::{Cap, Kind, Policy, Predictor, Settings};
+use berth_protocol::credit::policy::{Cap, Kind, Meter, Policy, Predictor, Settings, Use};
 use berth_protocol::credit::taker::Taker;
 use core::hint::black_box;
 
@@ -36,14 +36,14 @@ pub fn link() {
 fn rows() {
     let mut builder: Builder = black_box(Builder::default());
     calls!(builder: reset(1, Trigger::First), enable(), post(1), commit(), landed(), ready(), list_take());
-    calls!(builder: list_take_most(1), list_next(), void(1), numbers(), set_trigger(Trigger::Last), trigger(), rtrip());
+    calls!(builder: list_take_most(1), list_next(), void(1), numbers(), set_trigger(Trigger::Last), skip_trigger(), trigger(), rtrip());
     calls!(builder: next_unannounced(), outstanding(), fresh(), size_of(1));
     calls!(builder: disable(), unpost(), announce_all(), waits());
     let mut reader: Reader = black_box(Reader::default());
     calls!(reader: list_begin(1, 2), list_push(1), take(1), give_up(1), count(), expected(), next_out(), proven());
     calls!(reader: bytes(), peek(1), next_size(), use_next(1));
-    let trigger = black_box(Trigger::from_arg(black_box(1)));
-    black_box((trigger.to_arg(), trigger.index(black_box(1)), Trigger::from_arg_bounded(black_box(1))));
+    let trigger = black_box(Trigger::from_arg(black_box(1), black_box(true)));
+    black_box((trigger.to_arg(), trigger.index(black_box(1))));
 }
 
 fn ends() {
@@ -70,8 +70,10 @@ fn ends() {
 
 fn policies() {
     let mut policy = Policy::new(black_box(Settings::of(black_box(Kind::First))));
-    calls!(policy: kind(), mean(), variance(), lead(), bytes_remaining(), trigger(1), due(1, 2), deadline(1));
-    calls!(policy: landed(1, 2, 3, Some(4)), remaining(1, 2), sent(1, 2, 3, 4), voided(), moves());
+    calls!(policy: kind(), mean(), variance(), lead(), trigger(), due(1, 2), deadline(1));
+    calls!(policy: learn(1, &black_box(Use::default())), remaining(1, 2), voided(), measures());
+    let mut meter = Meter::new();
+    calls!(meter: sent(1, 2), landed(1, true, 2, 3, Some(4)), remaining(1), bytes_remaining(), voided());
     let mut predictor = black_box(Predictor::default());
     calls!(predictor: learn(1), predict(1));
     let mut cap = Cap::new(black_box(1), black_box(2), black_box(3));

@@ -122,13 +122,18 @@ fn cr_11_reader_refuses_early_gap_overflow_and_bad_lists_and_skips_repeats() {
 
 #[test]
 fn triggers_are_encoded_and_decoded() {
-    for trigger in [Trigger::First, Trigger::Last, Trigger::Between(0), Trigger::Between(255)] {
-        assert_eq!(Trigger::from_arg(trigger.to_arg()), trigger);
+    let of_an_index = [Trigger::Between(0), Trigger::Between(255), Trigger::Quarters(3), Trigger::Behind(255)];
+    for trigger in [Trigger::First, Trigger::Last].into_iter().chain(of_an_index) {
+        assert_eq!(Trigger::from_arg(trigger.to_arg(), false), trigger);
+        assert_eq!(trigger.index(0), 0);
     }
-    assert_eq!(Trigger::from_arg(3 | 7 << 8), Trigger::Between(7));
-    let bounded = [0, 1, 2, 3].map(|kind| Trigger::from_arg_bounded(kind | 7 << 8));
-    assert_eq!(bounded, [Trigger::First, Trigger::Last, Trigger::Between(7), Trigger::First]);
-    assert_eq!([Trigger::First, Trigger::Last, Trigger::Between(2)].map(|t| t.index(0)), [0; 3]);
+    let seven = |bounded| [0, 1, 2, 3, 4, 5, 6].map(|kind| Trigger::from_arg(kind | 7 << 8, bounded));
+    let always = [Trigger::First, Trigger::Last, Trigger::Between(7)];
+    assert_eq!(seven(false)[..3], always);
+    assert_eq!(seven(false)[3..], [Trigger::Between(7), Trigger::Quarters(3), Trigger::Behind(7), Trigger::First]);
+    assert_eq!((seven(true)[..3].to_vec(), seven(true)[3..].to_vec()), (always.to_vec(), vec![Trigger::First; 4]));
+    assert_eq!([0, 1, 2, 3].map(|quarters| Trigger::Quarters(quarters).index(9)), [0, 2, 4, 6]);
+    assert_eq!([0, 3, 8, 9].map(|behind| Trigger::Behind(behind).index(9)), [8, 5, 0, 0]);
     let (builder, reader) = (<Builder>::default(), <Reader>::default());
     assert_eq!((builder.trigger(), builder.fresh(), reader.next_out()), (Trigger::First, 0, 0));
 }
@@ -178,10 +183,10 @@ proptest! {
     #[test]
     fn cr_2_builder_and_reader_agree(
         ops in prop::collection::vec((0u8..6, 1u32..5000), 0..400),
-        trigger in 0u32..3, index in 0u32..8, max_list in 1u32..=64,
+        trigger in 0u32..6, index in 0u32..8, max_list in 1u32..=64,
     ) {
         let (mut receiver, mut sender) = (<Builder>::new(), <Reader>::new());
-        receiver.reset(max_list, Trigger::from_arg(trigger | index << 8));
+        receiver.reset(max_list, Trigger::from_arg(trigger | index << 8, false));
         receiver.enable();
         let mut posted = std::collections::VecDeque::new();
         let mut used = 0u32;
@@ -273,12 +278,12 @@ proptest! {
     /// A builder with five-bit numbers and eight places says the same as one with numbers without end.
     #[test]
     fn cr_11_numbers_that_wrap_say_the_same_as_numbers_that_do_not(
-        ops in prop::collection::vec((0u8..12, 0u32..9), 0..300), max_list in 0u32..7, kind in 0u32..3, index in 0u32..5,
+        ops in prop::collection::vec((0u8..12, 0u32..9), 0..300), max_list in 0u32..7, kind in 0u32..6, index in 0u32..5,
     ) {
         let mut b = Small::new();
-        b.reset(max_list, Trigger::from_arg(kind | index << 8));
+        b.reset(max_list, Trigger::from_arg(kind | index << 8, false));
         b.enable();
-        let mut p = Plain { trigger: Trigger::from_arg(kind | index << 8), ..Plain::default() };
+        let mut p = Plain { trigger: Trigger::from_arg(kind | index << 8, false), ..Plain::default() };
         let max_list = max_list.clamp(1, SHORT as u32) as usize;
         for (op, arg) in ops {
             match op {
@@ -318,13 +323,14 @@ proptest! {
                     }
                 }
                 _ => {
-                    let trigger = Trigger::from_arg((arg % 3) | ((arg / 3) << 8));
+                    let trigger = Trigger::from_arg((arg % 3) | ((arg / 3) << 8), false);
                     b.set_trigger(trigger);
                     p.trigger = trigger;
-                    if let Some((first, at)) = &mut p.list {
-                        *at = *first + trigger.index((p.announced - *first) as u32) as usize;
+                    if arg % 3 == 0 {
+                        b.skip_trigger();
+                        p.list = p.list.map(|(first, _)| (first, first));
+                        p.settle();
                     }
-                    p.settle();
                 }
             }
             prop_assert_eq!(b.ready(), p.ready());

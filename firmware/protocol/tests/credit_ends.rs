@@ -242,7 +242,8 @@ fn cr_4_the_longest_list_fits_the_packet_the_credit_buffer_and_half_the_store() 
 
 #[test]
 fn cr_4_a_sender_without_credits_gets_a_list_whatever_the_policy() {
-    for kind in [Kind::First, Kind::Last, Kind::Timed, Kind::Predictive, Kind::InBand, Kind::Adaptive, Kind::Share(128)]
+    for kind in
+        [Kind::First, Kind::Last, Kind::Timed, Kind::Predictive, Kind::InBand, Kind::Adaptive, Kind::Quarters(2)]
     {
         let mut e = Ends::<128, 64, 32>::new(&options(kind));
         for round in 0..20 {
@@ -741,7 +742,7 @@ fn kinds() -> impl Strategy<Value = Kind> {
         Just(Kind::First),
         Just(Kind::Last),
         (0u8..9).prop_map(Kind::Between),
-        any::<u8>().prop_map(Kind::Share),
+        any::<u8>().prop_map(Kind::Quarters),
         Just(Kind::Adaptive),
         Just(Kind::Timed),
         Just(Kind::Predictive),

@@ -6,8 +6,8 @@ mod common;
 use berth_abi::card::{FIRST_QPN, MAX_READS};
 use berth_abi::counters::*;
 use berth_abi::cpu::{LIST_EARLY, LIST_OK, LIST_OVERFLOW, LIST_REPEAT};
-use berth_abi::message::{CmdDone, NetConfig, Pressure, QpCreate, QpDestroy, QpError, QpQuery, QpRecall};
-use berth_abi::ring::{MODE_MESSAGE, MODE_STREAM, QpState, TRIGGER_BETWEEN};
+use berth_abi::message::{CmdDone, NetConfig, Pressure, QpCreate, QpDestroy, QpError, QpQuery, QpRecall, QpTrigger};
+use berth_abi::ring::*;
 use berth_abi::rows::send::Held;
 use berth_abi::rows::{ROW_CLOCK, event::*, recv, send};
 use berth_abi::status::*;
@@ -185,10 +185,86 @@ fn both_rows_say_what_is_special_of_a_qp() {
         assert_eq!(rx(recv::MODE), recv::Mode { message: 1, remote: 1, reads: 7, ..RECEIVES }.word());
         let (space, queue) = (recv::Space { domain: 0x1234, cqn: 0, asid }, recv::Queue { first: 0, log2_depth: 5 });
         assert_eq!((rx(recv::SPACE), rx(recv::QUEUE)), (space.word(), queue.word()));
-        let lists = recv::Lists { few: 24, index: 5, trigger: TRIGGER_BETWEEN.into(), longest: 10 };
+        let lists = recv::Lists { told: 0, few: 24, index: 5, timed: 0, trigger: TRIGGER_BETWEEN.into(), longest: 10 };
         assert_eq!(rx(recv::LISTS), lists.word());
         assert_eq!((rx(recv::AGAIN), rx(recv::PINNED)), (LIST_AGAIN as u32 / ROW_CLOCK, pinned(6)));
     }
+}
+
+/// CR-6 to CR-9: firmware answers each report with what lists to come wait for, and nothing where a trigger is fixed.
+#[test]
+fn cr_6_to_cr_9_reports_of_the_use_of_credits_change_when_lists_go() {
+    const AUTO: u32 = TRIGGER_AUTO as u32;
+    let lists = |w: &World, user: &User| recv::Lists::from_word(word(w, user, RX, recv::LISTS));
+    let commands = |w: &World, user: &User| commands(w, user, RX).iter().filter(|c| **c == recv::CMD_LISTS).count();
+    // (gaps, their sum, longest; lead; left; outstanding; covered, waited, dry)
+    let report =
+        |w: &mut World, user: &User, gaps: [u32; 3], lead: Option<u32>, left: u32, outstanding: u32, dry: u32| {
+            let [count, sum, longest] = gaps;
+            let times = recv::Times { led: lead.is_some().into(), longest, lead: lead.unwrap_or(0) };
+            let used = recv::Use { left, outstanding, covered: 0, waited: 1, dry };
+            reads(w, user, RX, recv::GAPS, recv::Gaps { count, sum }.word());
+            reads(w, user, RX, recv::TIMES, times.word());
+            reads(w, user, RX, recv::USE, used.word());
+            event(w, user, EVENT_USE, 0);
+        };
+    for (seed, trigger) in (60..).zip([TRIGGER_AUTO, TRIGGER_ADAPTIVE, TRIGGER_TIMED, TRIGGER_PREDICTIVE]) {
+        let mut w = World::new(2, seed);
+        let a = w.create_qp(0, 16, ASID, |_| ());
+        let b = w.create_qp(1, 17, ASID, |qp| qp.trigger = trigger);
+        w.connect(&a, &b, 7);
+        assert_eq!((lists(&w, &a).told, lists(&w, &b).told), (0, 1));
+        let first = if trigger == TRIGGER_AUTO { recv::TRIGGER_QUARTERS } else { recv::TRIGGER_FIRST };
+        assert_eq!((lists(&w, &b).trigger, lists(&w, &b).timed), (first, 0));
+        // A sender that runs dry each time, then one that needs a tenth of its credits for a lead.
+        for _ in 0..12 {
+            report(&mut w, &b, [9, 90, 20], Some(100), 0, 9, 1);
+        }
+        let fast = lists(&w, &b);
+        for _ in 0..30 {
+            report(&mut w, &b, [40, 4_000, 100], None, 40, 40, 0);
+        }
+        let (slow, now) = (lists(&w, &b), (w.now / u64::from(ROW_CLOCK)) as u32);
+        let due = word(&w, &b, RX, recv::FIRST).wrapping_sub(now);
+        match trigger {
+            TRIGGER_AUTO => assert_eq!((fast.trigger, slow.trigger), (recv::TRIGGER_FIRST, recv::TRIGGER_LAST)),
+            TRIGGER_ADAPTIVE => {
+                assert_eq!((fast.trigger, fast.index, slow.trigger), (recv::TRIGGER_BEHIND, 11, recv::TRIGGER_BEHIND));
+                assert!(slow.index < 4, "{}", slow.index);
+            }
+            // 40 credits of 100, less a lead and a credit; some time has passed since.
+            _ => {
+                assert_eq!((slow.trigger, slow.timed), (recv::TRIGGER_FIRST, 1));
+                assert!((3_500..=3_810).contains(&due), "{due}");
+            }
+        }
+        assert_eq!((slow.told, slow.few, slow.longest), (1, fast.few, fast.longest));
+        assert_eq!((commands(&w, &b), w.counter(1, F_CREDIT_REPORTS)), (42, 42));
+        // Another trigger begins to measure anew; a fixed one does not, and a late report is nothing.
+        let change = |w: &mut World, trigger, trigger_index| {
+            w.command(1, QpTrigger { qpn: b.qpn, trigger, trigger_index }.encode()).status
+        };
+        assert_eq!(change(&mut w, TRIGGER_AUTO, 0), CMD_OK);
+        assert_eq!((lists(&w, &b).trigger, lists(&w, &b).index, lists(&w, &b).timed), (recv::TRIGGER_QUARTERS, 2, 0));
+        assert_eq!(change(&mut w, TRIGGER_BETWEEN, 7), CMD_OK);
+        assert_eq!((lists(&w, &b).trigger, lists(&w, &b).index, lists(&w, &b).told), (recv::TRIGGER_BETWEEN, 7, 0));
+        report(&mut w, &b, [9, 90, 20], None, 0, 9, 1);
+        assert_eq!((commands(&w, &b), lists(&w, &b).index), (44, 7));
+        for (trigger, index) in [(TRIGGER_AUTO + 1, 0), (TRIGGER_QUARTERS, 4), (TRIGGER_FIRST, 1), (TRIGGER_TIMED, 1)] {
+            assert_eq!(change(&mut w, trigger, index), CMD_INVALID);
+        }
+        let nobody = QpTrigger { qpn: b.qpn + 1, ..QpTrigger::default() };
+        assert_eq!(w.command(1, nobody.encode()).status, CMD_NOT_FOUND);
+        assert_eq!(w.counter(1, F_FAST_EVENTS), 0);
+    }
+    // Before there is a connection, for when there is one.
+    let mut w = World::new(2, 64);
+    let a = w.create_qp(0, 16, ASID, |_| ());
+    let b = w.create_qp(1, 17, ASID, |_| ());
+    let change = QpTrigger { qpn: b.qpn, trigger: AUTO as u8, trigger_index: 0 };
+    assert_eq!(w.command(1, change.encode()).status, CMD_OK);
+    w.connect(&a, &b, 7);
+    assert_eq!((lists(&w, &b).told, lists(&w, &b).trigger, commands(&w, &b)), (1, recv::TRIGGER_QUARTERS, 0));
 }
 
 #[test]

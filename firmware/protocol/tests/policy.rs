@@ -4,8 +4,7 @@
 mod common;
 use berth_protocol::credit::announcer::{Announcer, Options};
 use berth_protocol::credit::entry::{Body, Entry, Name};
-use berth_protocol::credit::list::Trigger;
-use berth_protocol::credit::policy::{Cap, Kind, Policy, Predictor, RUNGS, Settings};
+use berth_protocol::credit::policy::{Cap, Kind, Meter, Policy, Predictor, RUNGS, Settings, Use};
 use berth_protocol::credit::taker::{Arrived, Taker};
 use proptest::prelude::*;
 use std::cmp::Reverse;
@@ -195,31 +194,64 @@ fn cr_5_the_first_buffer_keeps_a_fast_sender_busy_and_the_last_saves_lists_for_a
     assert!(last.0 * 2 <= first.0 + 1, "{first:?} {last:?}");
 }
 
+/// A report of 8 credits used, `pace` each, by a sender that has `outstanding` credits and much to send.
+fn used(pace: u64, outstanding: u32) -> Use {
+    Use { gaps: 8, time: 8 * pace, longest: pace, outstanding, ..Use::default() }
+}
+
+#[test]
+fn a_meter_reports_once_a_list_how_credits_were_used() {
+    let mut meter = Meter::new();
+    // A list of three credits to a sender without any, which waits for it.
+    meter.remaining(9_000);
+    meter.sent(1_000, 0);
+    let report = meter.landed(3_000, true, 2, 2_000, Some(8_000)).unwrap();
+    assert_eq!(report, Use { lead: Some(2_000), waited: true, outstanding: 2, ..Use::default() });
+    // Another one while it has one credit. It uses it before the list has come, and has more to send.
+    assert_eq!(meter.landed(3_100, false, 1, 1_000, Some(7_000)), None);
+    meter.sent(3_150, 1);
+    assert_eq!(meter.landed(3_300, false, 4, 4_000, None), None);
+    let report = meter.landed(3_700, true, 3, 3_000, Some(0)).unwrap();
+    let second = Use { gaps: 3, time: 700, longest: 400, left: 1, outstanding: 3, ..Use::default() };
+    assert_eq!(report, Use { covered: true, waited: true, ..second });
+    assert_eq!(meter.bytes_remaining(), Some(0));
+    // It runs dry with more to send, which the next report says, and the time without credits does not count.
+    meter.remaining(500);
+    for left in (0..3).rev() {
+        assert_eq!(meter.landed(4_000, false, left, 0, None), None);
+    }
+    meter.sent(9_000, 0);
+    let report = meter.landed(9_900, true, 0, 0, None).unwrap();
+    let dry = Use { gaps: 3, time: 300, longest: 300, lead: Some(900), waited: true, ..Use::default() };
+    assert_eq!(report, Use { dry: true, ..dry });
+    // That landing took its last credit again.
+    meter.sent(10_000, 0);
+    assert!(meter.landed(11_000, true, 1, 0, Some(0)).unwrap().dry);
+    // Nothing of credits that were taken back is reported.
+    meter.voided();
+    meter.sent(20_000, 3);
+    let report = meter.landed(30_000, true, 3, 300, None).unwrap();
+    assert_eq!((report.gaps, report.time, report.lead, report.dry), (0, 0, None, false));
+}
+
 #[test]
 fn cr_6_a_fast_sender_moves_the_trigger_to_the_start() {
     let mut policy = Policy::new(Settings { lead: 1000, ..Settings::of(Kind::Adaptive) });
-    let mut now = 0;
-    policy.sent(now, 32, 40, 40_000);
-    now += 1000;
-    let mut at = |policy: &mut Policy, pace: u64, n: u32| {
-        for _ in 0..n {
-            now += pace;
-            policy.landed(now, 20, 20_000, Some(9999));
+    let mut at = |pace: u64, lists: u32| {
+        for _ in 0..lists {
+            policy.learn(0, &used(pace, 20));
         }
-        match policy.trigger(32) {
-            Trigger::Between(index) => index,
-            other => panic!("{other:?}"),
-        }
+        policy.trigger().index(32)
     };
     // 1000 of lead are 100, 10, 1 credits, and one of margin.
-    let (fast, middle, slow) = (at(&mut policy, 10, 60), at(&mut policy, 100, 60), at(&mut policy, 1000, 60));
+    let (fast, middle, slow) = (at(10, 60), at(100, 60), at(1000, 60));
     assert_eq!(fast, 0);
     assert!((28..=29).contains(&slow), "{slow}");
     assert!((18..=20).contains(&middle), "{middle}");
-    // It moves with each landing, and back.
+    // It moves with each list, and back.
     let mut before = slow;
     for _ in 0..40 {
-        let index = at(&mut policy, 10, 1);
+        let index = at(10, 1);
         assert!(index <= before);
         before = index;
     }
@@ -248,7 +280,7 @@ fn cr_7_timed_lists_come_one_lead_before_the_sender_runs_dry() {
     // The time is that of the measurement: 40 credits of 500, less 2000 of lead and 500 of margin.
     let mut policy = Policy::new(Settings { lead: 2000, ..Settings::of(Kind::Timed) });
     for i in 0..50 {
-        policy.landed(i * 500, 40, 40_000, None);
+        policy.learn(i * 500, &used(500, 40));
     }
     assert_eq!(policy.deadline(40), Some(49 * 500 + 40 * 500 - 2500));
     assert!(!policy.due(49 * 500, 40));
@@ -281,19 +313,19 @@ fn cr_8_the_filter_learns_a_pattern_that_a_mean_cannot() {
 fn cr_8_predictive_lists_follow_a_bursty_sender() {
     let bursty = |i: u64| if i % 4 == 3 { 4000 } else { 100 };
     let (first, predictive) = (steady(Kind::First, 40, 1, bursty), steady(Kind::Predictive, 40, 1, bursty));
-    assert!(predictive.0 < first.0 && predictive.2 == 0, "{first:?} {predictive:?}");
+    // It runs dry once at most, for a round trip, while the filter learns.
+    assert!(predictive.0 < first.0 && predictive.2 <= 2_000, "{first:?} {predictive:?}");
 }
 
 #[test]
 fn cr_8_nothing_is_predicted_for_a_sender_whose_credits_cover_all_that_it_has() {
     let mut policy = Policy::new(Settings { lead: 2000, ..Settings::of(Kind::Predictive) });
     for i in 0..50 {
-        policy.landed(i * 500, 40, 40_000, Some(100_000));
+        policy.learn(i * 500, &used(500, 40));
     }
     assert_eq!(policy.deadline(40), Some(49 * 500 + 40 * 500 - 2500));
-    policy.landed(25_000, 39, 39_000, Some(39_000));
+    policy.learn(25_000, &Use { covered: true, ..used(500, 39) });
     assert_eq!(policy.deadline(39), None);
-    assert_eq!(policy.bytes_remaining(), Some(39_000));
     // It has got more to send.
     policy.remaining(50_000, 39_000);
     assert!(policy.deadline(39).is_some());
@@ -304,55 +336,50 @@ fn in_band(rung: u8) -> Policy {
 }
 
 /// `n` lists, between each of which 8 credits are used, `pace` each; `left` are left each time.
-fn rounds(policy: &mut Policy, now: &mut u64, n: u32, left: u32, remaining: u32, mut pace: impl FnMut() -> u64) {
+fn rounds(policy: &mut Policy, n: u32, left: u32, covered: bool, mut pace: impl FnMut() -> u64) {
     for _ in 0..n {
-        for i in 0..8 {
-            *now += pace();
-            policy.landed(*now, left + 8 - i, (left + 8 - i) as u64 * 1000, Some(remaining));
-        }
-        policy.sent(*now, 8, left + 8, (left + 8) as u64 * 1000);
+        let gaps = std::array::from_fn::<u64, 8, _>(|_| pace());
+        let (time, longest) = (gaps.iter().sum(), gaps.into_iter().max().unwrap());
+        policy.learn(0, &Use { time, longest, left, covered, ..used(0, 8) });
     }
 }
 
 #[test]
 fn cr_9_lists_that_come_too_fast_switch_to_a_slower_policy_and_too_slow_to_a_faster_one() {
-    let mut now = 0;
     let mut policy = in_band(2);
-    assert_eq!(policy.kind(), Kind::Share(128));
+    assert_eq!(policy.kind(), Kind::Quarters(2));
     // 60 credits are left each time: at 500 each they last 30 leads.
-    rounds(&mut policy, &mut now, 20, 60, 10_000_000, || 500);
+    rounds(&mut policy, 20, 60, false, || 500);
     assert_eq!(policy.kind(), Kind::Last);
     // One credit is left: less than a lead.
-    rounds(&mut policy, &mut now, 20, 1, 10_000_000, || 500);
+    rounds(&mut policy, 20, 1, false, || 500);
     assert_eq!(policy.kind(), Kind::First);
     // In between nothing is changed: 4 credits last two leads.
     let mut policy = in_band(3);
-    rounds(&mut policy, &mut now, 20, 4, 10_000_000, || 500);
-    assert_eq!(policy.kind(), Kind::Share(64));
+    rounds(&mut policy, 20, 4, false, || 500);
+    assert_eq!(policy.kind(), Kind::Quarters(1));
 }
 
 #[test]
 fn cr_9_a_sender_that_has_little_more_to_send_needs_no_quick_lists() {
-    let mut now = 0;
     let mut policy = in_band(RUNGS as u8 - 1);
-    rounds(&mut policy, &mut now, 20, 1, 500, || 500);
+    rounds(&mut policy, 20, 1, true, || 500);
     assert_eq!(policy.kind(), Kind::Last);
 }
 
 #[test]
 fn cr_9_no_switch_while_the_variance_is_above_the_bound() {
-    let mut now = 0;
     let mut policy = in_band(2);
     let mut i = 0;
-    rounds(&mut policy, &mut now, 40, 1, 10_000_000, || {
+    rounds(&mut policy, 40, 1, false, || {
         i += 1;
         if i % 16 == 0 { 20_000 } else { 50 }
     });
     let mean = policy.mean().unwrap();
     assert!(policy.variance() > mean * mean, "{} {mean}", policy.variance());
-    assert_eq!(policy.kind(), Kind::Share(128));
+    assert_eq!(policy.kind(), Kind::Quarters(2));
     // It calms down: now it switches.
-    rounds(&mut policy, &mut now, 40, 1, 10_000_000, || 400);
+    rounds(&mut policy, 40, 1, false, || 400);
     assert_eq!(policy.kind(), Kind::First);
 }
 
@@ -365,9 +392,9 @@ fn cr_9_a_changing_sender_is_followed_by_the_whole_connection() {
     let idle = sim.idle;
     let fast = sim.announcer.policy().kind();
     sim.run(5_000_000);
-    assert!(matches!(fast, Kind::Share(_) | Kind::First), "{fast:?}");
+    assert!(matches!(fast, Kind::Quarters(_) | Kind::First), "{fast:?}");
     // "Last" lets it run dry each time, so it is left again; the next one is not.
-    assert!(matches!(sim.announcer.policy().kind(), Kind::Last | Kind::Share(192)));
+    assert!(matches!(sim.announcer.policy().kind(), Kind::Last | Kind::Quarters(3)));
     assert!(sim.idle - idle < 100_000, "{}", sim.idle);
 }
 
@@ -460,7 +487,7 @@ proptest! {
     #[test]
     fn cr_11_gates_every_policy_and_nothing_stalls(
         kind in prop_oneof![
-            Just(Kind::First), Just(Kind::Last), (0u8..70).prop_map(Kind::Between), any::<u8>().prop_map(Kind::Share),
+            Just(Kind::First), Just(Kind::Last), (0u8..70).prop_map(Kind::Between), any::<u8>().prop_map(Kind::Quarters),
             Just(Kind::Adaptive), Just(Kind::Timed), Just(Kind::Predictive), Just(Kind::InBand),
         ],
         depth in 1u32..100, size in 1u32..5000, delay in 0u64..5000, lead in 0u32..10_000, margin in 0u8..5,

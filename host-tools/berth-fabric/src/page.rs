@@ -133,10 +133,10 @@ fn triggers(setup: &Value) -> String {
     let means = setup["means over all runs"].as_array().cloned().unwrap_or_default();
     let lines: Vec<Vec<String>> = means.iter().map(|m| columns.iter().map(|c| cell(&m[*c])).collect()).collect();
     format!(
-        "\nMeans over all runs of {} seeds. Least sum: **{}**; of what the card's RTL knows: **{}**.\n{}",
+        "\nMeans over all runs of {} seeds. Least sum: **{}**; of those that measure nothing: **{}**.\n{}",
         cell(&setup["seeds"]),
         cell(&setup["best"]),
-        cell(&setup["best that the RTL knows"]),
+        cell(&setup["best without measurement"]),
         table(&columns, &lines)
     )
 }

@@ -18,15 +18,17 @@ fn cr_9_the_protocols_default_policy_is_the_best_of_all() {
 }
 
 #[test]
-fn cr_5_the_librarys_default_trigger_is_the_best_that_the_rtl_knows() {
+fn cr_5_the_librarys_default_trigger_is_the_best_without_measurement() {
     let name = match QpConfig::default().trigger {
         Trigger::First => "first",
         Trigger::Last => "last",
-        Trigger::Between(1) | Trigger::Adaptive(1) => "second",
-        Trigger::Between(3) | Trigger::Adaptive(3) => "fourth",
-        Trigger::Between(7) | Trigger::Adaptive(7) => "eighth",
-        Trigger::Between(15) | Trigger::Adaptive(15) => "sixteenth",
-        Trigger::Between(_) | Trigger::Adaptive(_) => "another",
+        Trigger::Quarters(1) => "quarter",
+        Trigger::Quarters(2) => "middle",
+        Trigger::Between(1) | Trigger::Unbounded(1) => "second",
+        Trigger::Between(3) | Trigger::Unbounded(3) => "fourth",
+        Trigger::Between(7) | Trigger::Unbounded(7) => "eighth",
+        Trigger::Between(15) | Trigger::Unbounded(15) => "sixteenth",
+        _ => "another",
     };
-    assert_eq!(setup()["best that the RTL knows"], name);
+    assert_eq!(setup()["best without measurement"], name);
 }

@@ -39,8 +39,15 @@ fn trigger(s: &str) -> Result<Trigger, String> {
         None if s == "first" => Ok(Trigger::First),
         None if s == "last" => Ok(Trigger::Last),
         Some(("between", n)) => n.parse().map(Trigger::Between).map_err(|e| e.to_string()),
-        Some(("adaptive", n)) => n.parse().map(Trigger::Adaptive).map_err(|e| e.to_string()),
-        _ => Err("a trigger is `first`, `last`, `between:N` or `adaptive:N`".into()),
+        Some(("unbounded", n)) => n.parse().map(Trigger::Unbounded).map_err(|e| e.to_string()),
+        Some(("quarters", "0" | "1" | "2" | "3")) => s[9..].parse().map(Trigger::Quarters).map_err(|e| e.to_string()),
+        None if s == "adaptive" => Ok(Trigger::Adaptive),
+        None if s == "timed" => Ok(Trigger::Timed),
+        None if s == "predictive" => Ok(Trigger::Predictive),
+        None if s == "auto" => Ok(Trigger::Auto),
+        _ => Err("a trigger is `first`, `last`, `between:N`, `unbounded:N`, `quarters:0` to `quarters:3`, `adaptive`, `timed`, \
+                  `predictive` or `auto`"
+            .into()),
     }
 }
 
@@ -69,8 +76,10 @@ pub struct Recv {
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=256))]
     depth: u32,
     /// When the next credit list is sent: data lands in the `first`, the `last` or (`between:N`) the N-th (from 0)
-    /// buffer of the last list; `adaptive:N` is the first while the card bounds what is pinned, else the N-th.
-    #[arg(long, value_parser = trigger, default_value = "adaptive:15")]
+    /// buffer of the last list, or one that lies N quarters into it (`quarters:N`); `unbounded:N` is the first while the card
+    /// bounds what is pinned, else the N-th. The others follow from how the sender uses its credits: `adaptive` chooses a
+    /// buffer, `timed` and `predictive` a time, `auto` changes between five buffers.
+    #[arg(long, value_parser = trigger, default_value = "quarters:2")]
     trigger: Trigger,
     /// Longest credit list (1 to 64) [default: as long as possible].
     #[arg(long, default_value_t = 0, hide_default_value = true)]
@@ -663,7 +672,7 @@ mod tests {
     #[test]
     fn trigger_is_read() {
         assert_eq!(trigger("between:3"), Ok(Trigger::Between(3)));
-        assert_eq!(trigger("adaptive:15"), Ok(Trigger::default()), "the command line's default is the library's");
+        assert_eq!(trigger("quarters:2"), Ok(Trigger::default()), "the command line's default is the library's");
         assert!(trigger("middle").is_err());
     }
 

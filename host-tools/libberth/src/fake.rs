@@ -38,6 +38,8 @@ struct State {
     asked: ioctl::CreateQp,
     /// The last peer that was set.
     peer: ioctl::SetPeer,
+    /// The last trigger that was set.
+    trigger: ioctl::SetTrigger,
     /// Sends of each that are complete.
     sent: BTreeMap<u32, u32>,
     /// Identity of the protection domain, if there is one.
@@ -253,6 +255,8 @@ impl Card {
                 state.rejected.push(id);
             }
             // SAFETY: as above.
+            ioctl::IOC_SET_TRIGGER => state.trigger = unsafe { arg.cast::<ioctl::SetTrigger>().read() },
+            // SAFETY: as above.
             ioctl::IOC_SET_PEER => state.peer = unsafe { arg.cast::<ioctl::SetPeer>().read() },
             ioctl::IOC_GET_EVENT => {
                 let event = state.events.pop_front().ok_or(libc::EAGAIN)?;
@@ -274,6 +278,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    use berth_abi::ring::*;
     use berth_abi::status;
 
     use super::*;
@@ -283,6 +288,7 @@ mod tests {
     use crate::error::{Error, Reason, Result};
     use crate::mapping::Buffer;
     use crate::process::tests::in_child;
+    use crate::qp::Trigger;
     use crate::qp::{ForeignPeer, QpConfig, QueuePair, WorkRequest};
     use crate::region::{Access, BufferRegion, FileRegion, ProtectionDomain};
 
@@ -582,6 +588,28 @@ mod tests {
         }
         let told = card.lock().peer;
         assert_eq!((told.qpn, told.ipv4, told.identity), (qp.qpn(), 0x0a01_0203, qp.identity()));
+    }
+
+    #[test]
+    fn cr_6_each_trigger_is_told_to_the_driver() {
+        let Setting { card, qp, .. } = Setting::new();
+        let triggers = [
+            (Trigger::First, TRIGGER_FIRST, 0),
+            (Trigger::Last, TRIGGER_LAST, 0),
+            (Trigger::Between(9), TRIGGER_BETWEEN, 9),
+            (Trigger::Unbounded(8), TRIGGER_UNBOUNDED, 8),
+            (Trigger::Quarters(3), TRIGGER_QUARTERS, 3),
+            (Trigger::Adaptive, TRIGGER_ADAPTIVE, 0),
+            (Trigger::Timed, TRIGGER_TIMED, 0),
+            (Trigger::Predictive, TRIGGER_PREDICTIVE, 0),
+            (Trigger::Auto, TRIGGER_AUTO, 0),
+        ];
+        for (trigger, kind, index) in triggers {
+            qp.set_trigger(trigger).unwrap();
+            let told = card.lock().trigger;
+            assert_eq!((told.qpn, told.identity), (qp.qpn(), qp.identity()));
+            assert_eq!((told.trigger, told.trigger_index, told.reserved), (kind.into(), index, 0));
+        }
     }
 
     #[test]

@@ -25,8 +25,37 @@ pub enum Trigger {
     Last,
     /// When data lands in the buffer with this index (from 0; a shorter list counts its last).
     Between(u8),
-    /// The card chooses (CR-6): the first buffer while it bounds what is pinned for receives, else the one with this index.
-    Adaptive(u8),
+    /// The first buffer while the card bounds what is pinned for receives, as for the following ones; else the one with this
+    /// index.
+    Unbounded(u8),
+    /// When data lands in the buffer that lies this many quarters (0 to 3) into the last list.
+    Quarters(u8),
+    /// The buffer follows from how fast the sender uses its credits, which the card measures: the faster, the earlier (CR-6).
+    Adaptive,
+    /// At a time that follows from that: when the sender is about to run out of credits (CR-7).
+    Timed,
+    /// The same, with a filter that learns how the sender's speed changes (CR-8).
+    Predictive,
+    /// The card changes between five buffers, from the last to the first, as lists come too early or too late; in stream mode
+    /// the sender also says how much it still has to send (CR-9).
+    Auto,
+}
+
+impl Trigger {
+    /// Kind and index.
+    const fn to_abi(self) -> (u8, u8) {
+        match self {
+            Self::First => (abi_ring::TRIGGER_FIRST, 0),
+            Self::Last => (abi_ring::TRIGGER_LAST, 0),
+            Self::Between(n) => (abi_ring::TRIGGER_BETWEEN, n),
+            Self::Unbounded(n) => (abi_ring::TRIGGER_UNBOUNDED, n),
+            Self::Quarters(n) => (abi_ring::TRIGGER_QUARTERS, n),
+            Self::Adaptive => (abi_ring::TRIGGER_ADAPTIVE, 0),
+            Self::Timed => (abi_ring::TRIGGER_TIMED, 0),
+            Self::Predictive => (abi_ring::TRIGGER_PREDICTIVE, 0),
+            Self::Auto => (abi_ring::TRIGGER_AUTO, 0),
+        }
+    }
 }
 
 /// How sends fill receives (CR-17). Both ends of a connection have the same.
@@ -76,10 +105,9 @@ pub struct QpConfig {
 }
 
 impl Default for Trigger {
-    /// Adaptive, with the sixteenth buffer where nothing is bounded: among the card's triggers the simulation found it
-    /// best over fast, slow, bursty and changing senders (docs/results/simulation.md, question 2).
+    /// The middle of a list: among the triggers that need no measurement the simulation found it best over fast, slow, bursty and changing senders (docs/results/simulation.md, question 2).
     fn default() -> Self {
-        Self::Adaptive(15)
+        Self::Quarters(2)
     }
 }
 
@@ -346,12 +374,7 @@ impl QueuePair {
             return Err(Error::TooManyReads(reads));
         }
         let (number, domain_identity) = domain.map_or((0, 0), ProtectionDomain::name);
-        let (trigger, trigger_index) = match config.trigger {
-            Trigger::First => (abi_ring::TRIGGER_FIRST, 0),
-            Trigger::Last => (abi_ring::TRIGGER_LAST, 0),
-            Trigger::Between(n) => (abi_ring::TRIGGER_BETWEEN, n),
-            Trigger::Adaptive(n) => (abi_ring::TRIGGER_ADAPTIVE, n),
-        };
+        let (trigger, trigger_index) = config.trigger.to_abi();
         let mut arg = ioctl::CreateQp {
             send_cqn: send_cq.cqn(),
             recv_cqn: recv_cq.cqn(),
@@ -645,6 +668,18 @@ impl QueuePair {
     pub fn disconnect(&self) -> Result<()> {
         let mut arg = ioctl::Handle { value: self.qpn, reserved: 0, identity: self.identity };
         self.context.ioctl("disconnect", ioctl::IOC_DISCONNECT, &mut arg)
+    }
+
+    /// Credit lists go by another trigger from the next one on; a connection may be there or not.
+    ///
+    /// # Errors
+    /// [`Error::Os`] with `EINVAL` for more quarters than 3; [`Error::Firmware`], [`Error::DeviceLost`].
+    pub fn set_trigger(&self, trigger: Trigger) -> Result<()> {
+        let (trigger, index) = trigger.to_abi();
+        let (trigger, trigger_index) = (trigger.into(), index.into());
+        let (qpn, identity) = (self.qpn, self.identity);
+        let mut arg = ioctl::SetTrigger { qpn, trigger, identity, trigger_index, reserved: 0 };
+        self.context.ioctl("change a trigger", ioctl::IOC_SET_TRIGGER, &mut arg)
     }
 
     /// State of the queue pair.

@@ -7,7 +7,7 @@ use berth_abi::card::{FIRST_QPN, MAX_READS};
 use berth_abi::cpu::*;
 use berth_abi::host::*;
 use berth_abi::message::Entry;
-use berth_abi::ring::{ENTRY_BYTES, TRIGGER_ADAPTIVE};
+use berth_abi::ring::{ENTRY_BYTES, TRIGGER_UNBOUNDED};
 use berth_abi::rows::event::{EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT};
 use berth_abi::rows::{self, HALF_RECEIVES, HALF_SENDS, ROW_CLOCK, recv, send};
 use berth_abi::status::WC_OK;
@@ -488,9 +488,11 @@ impl Node {
             ..recv::Mode::default()
         };
         let lists = recv::Lists {
+            told: 0,
             few: self.load.few,
+            timed: 0,
             index: model.trigger,
-            trigger: TRIGGER_ADAPTIVE.into(),
+            trigger: TRIGGER_UNBOUNDED.into(),
             longest: self.load.list,
         };
         for (word, value) in [

@@ -6,7 +6,7 @@ mod pair;
 
 use berth_abi::counters::*;
 use berth_abi::message::{
-    Accept, CmClosed, CmEstablished, CmRequest, Connect, CqDestroy, Disconnect, Listen, QpDestroy, QpError,
+    Accept, CmClosed, CmEstablished, CmRequest, Connect, CqDestroy, Disconnect, Listen, QpDestroy, QpError, QpTrigger,
 };
 use berth_abi::ring::*;
 use berth_abi::status::*;
@@ -171,6 +171,67 @@ fn cr_2_random_sends_fill_random_receives_in_order() {
 #[test]
 fn qp_7_random_stream_survives_loss_duplication_reordering_and_corruption() {
     random_stream(seed(3), 256 << 10, Some((0.02, 0.02, 0.02, 0.02)), 400_000_000);
+}
+
+/// CR-6 to CR-9: lists go by what the receiver measures of its sender, and by another trigger as soon as it is asked for.
+/// Firmware has one event for a list at most, and none with a fixed trigger.
+#[test]
+fn cr_6_to_cr_9_lists_go_by_what_is_measured_and_by_another_trigger_when_asked() {
+    let seed = seed(31);
+    let mut net = pair(seed, |_, c| c.mtu = 1024, qp(QP_A), QpCreate { trigger: TRIGGER_AUTO, ..qp(QP_B) });
+    let part = 24 << 10;
+    let triggers = [
+        (TRIGGER_AUTO, 0),
+        (TRIGGER_ADAPTIVE, 0),
+        (TRIGGER_TIMED, 0),
+        (TRIGGER_QUARTERS, 3),
+        (TRIGGER_PREDICTIVE, 0),
+        (TRIGGER_BEHIND, 2),
+        (TRIGGER_AUTO, 0),
+    ];
+    let mut stream = Stream::new(&mut net, (0, QP_A), (1, QP_B), Rng(seed).bytes(part * triggers.len()));
+    stream.sizes = Box::new(|| vec![1500]);
+    stream.depth = 24;
+    let mut streams = [stream];
+    let change = |net: &mut Net, trigger, trigger_index| {
+        let cookie = net.hosts[1].submit(QpTrigger { qpn: QP_B, trigger, trigger_index }.encode());
+        let mut status = u32::MAX;
+        net.run_until("CMD_QP_TRIGGER", 10_000_000, |n| {
+            n.hosts[1].done(cookie).map(|answer| status = answer.status).is_some()
+        });
+        status
+    };
+    let seen = |net: &mut Net| {
+        let lists = credit_lists(&net.wires[1].sent, QP_A).len() as u32;
+        let [reports, events] =
+            [F_CREDIT_REPORTS, F_FAST_EVENTS].map(|counter| net.hosts[1].fw_counter(counter) as u32);
+        [lists, reports, events]
+    };
+    for (n, (trigger, index)) in (1..).zip(triggers) {
+        assert_eq!(change(&mut net, trigger, index), CMD_OK);
+        let before = seen(&mut net);
+        let from = net.hosts[1].card.cycles();
+        net.run_until("a part of the stream", 20_000_000, |net| {
+            step(net, &mut streams);
+            streams[0].received.len() >= n * part
+        });
+        let after = seen(&mut net);
+        let [lists, reports, events] = [0, 1, 2].map(|i| after[i] - before[i]);
+        println!("trigger {trigger}: {lists} lists, {reports} reports, {} cycles", net.hosts[1].card.cycles() - from);
+        assert_eq!(events, 0);
+        // What was on its way when the trigger changed may be told, or not.
+        match trigger {
+            TRIGGER_ADAPTIVE.. => assert!(reports > 0 && reports <= lists + 1, "{reports} reports of {lists} lists"),
+            _ => assert!(reports <= 1, "{reports} reports"),
+        }
+    }
+    run(&mut net, &mut streams, 20_000_000);
+    for (trigger, index) in [(TRIGGER_AUTO + 1, 0), (TRIGGER_QUARTERS, 4), (TRIGGER_AUTO, 1), (TRIGGER_FIRST, 1)] {
+        assert_eq!(change(&mut net, trigger, index), CMD_INVALID, "{trigger} {index}");
+    }
+    let nobody = net.hosts[1].command(QpTrigger { qpn: QP_B - 1, ..QpTrigger::default() }.encode());
+    assert_eq!(nobody.status, CMD_NOT_FOUND);
+    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
 }
 
 #[test]

@@ -129,6 +129,7 @@ package berth_regs_pkg;
     localparam logic [31:0] CMD_RAW_MODE             = 32'h00000026; // Firmware
     localparam logic [31:0] CMD_RAW_FILTER           = 32'h00000027; // Firmware
     localparam logic [31:0] CMD_QP_RECALL            = 32'h00000028; // Firmware
+    localparam logic [31:0] CMD_QP_TRIGGER           = 32'h00000029; // Firmware
 
     // Events (card to host)
     localparam logic [31:0] EV_PAGE_NEED             = 32'h00000001; // RTL
@@ -306,6 +307,7 @@ package berth_regs_pkg;
     localparam logic [31:0] F_BINDS_REFUSED          = 32'h0000001a; // BINDs refused, which ended their connections
     localparam logic [31:0] F_INVALIDATES            = 32'h0000001b; // Keys that peers have invalidated by SENDs (QP-4)
     localparam logic [31:0] F_INVALIDATES_REFUSED    = 32'h0000001c; // Keys that they may not invalidate, which ended their connections
+    localparam logic [31:0] F_CREDIT_REPORTS         = 32'h0000001d; // Reports of how a peer uses its credits, after each of which lists may go by another trigger (CR-6 to CR-9)
 
     // Driver counters
     localparam logic [31:0] D_PINNED                 = 32'h00000000; // Gauge: bytes pinned now (pinned pages x page size, each page once per address space)

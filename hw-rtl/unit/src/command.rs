@@ -34,4 +34,6 @@ pub enum Op {
     Cancel = recv::STEP_CANCEL,
     /// Credits that are not used are void, and the peer never knew of them.
     Reclaim = recv::STEP_RECLAIM,
+    /// When lists go is another.
+    Lists = recv::STEP_LISTS,
 }

@@ -8,7 +8,7 @@ mod builder;
 
 use berth_random::{Rng, mix, seed};
 use berth_rtl_unit::{Module, Op};
-use builder::{Command, List, Post, QPS, Rig};
+use builder::{Command, Landed, List, Post, QPS, Rig};
 
 /// Cases of a test: four for each that others have, as they are short.
 fn cases() -> u64 {
@@ -132,6 +132,18 @@ fn cr_5_the_next_list_goes_with_the_triggers_buffer() {
             (3, 3, false, 6, 4),
             (3, 200, false, 6, 6),
             (3, 3, true, 6, 1),
+            (4, 0, false, 8, 1),
+            (4, 1, false, 8, 3),
+            (4, 2, false, 9, 5),
+            (4, 3, false, 64, 49),
+            (4, 3, false, 1, 1),
+            (4, 7, false, 8, 7),
+            (4, 3, true, 8, 1),
+            (5, 0, false, 6, 6),
+            (5, 2, false, 6, 4),
+            (5, 5, false, 6, 1),
+            (5, 200, false, 64, 1),
+            (5, 2, true, 6, 1),
         ] {
             let mut rig = one(width, Command { trigger, index, ..start() });
             for k in 0..n {
@@ -146,6 +158,140 @@ fn cr_5_the_next_list_goes_with_the_triggers_buffer() {
                 landed += 1;
             }
             assert_eq!((landed, rig.proofs), (wanted, 1), "{trigger} {index} {early}");
+        }
+    }
+}
+
+/// CR-6, CR-9: what is told while lists go counts for those to come; the first buffer counts at once.
+#[test]
+fn cr_6_another_trigger_counts_from_the_next_list_on_and_the_first_buffer_at_once() {
+    for width in widths() {
+        let mut rig = one(width, Command { trigger: 1, ..start() });
+        batch(&mut rig, 4);
+        batch(&mut rig, 4);
+        land(&mut rig);
+        rig.command(Command { op: Op::Lists, trigger: 4, index: 2, ..start() });
+        (0..2).for_each(|_| land(&mut rig));
+        assert_eq!((lists(&rig).len(), rig.proofs), (1, 0), "the last list keeps its trigger");
+        land(&mut rig);
+        assert_eq!((lists(&rig)[1..].to_vec(), rig.proofs), (vec![(4, 4, true)], 1));
+        batch(&mut rig, 4);
+        (0..2).for_each(|_| land(&mut rig));
+        assert_eq!(rig.lists.len(), 2);
+        land(&mut rig);
+        assert_eq!(lists(&rig)[2..], [(8, 4, true)]);
+        // The proof has come or not.
+        for landed in [0, 1] {
+            let mut rig = one(width, Command { trigger: 1, ..start() });
+            batch(&mut rig, 4);
+            batch(&mut rig, 4);
+            (0..landed).for_each(|_| land(&mut rig));
+            rig.command(Command { op: Op::Lists, trigger: 0, ..start() });
+            rig.rest();
+            assert_eq!(rig.lists.len(), 1 + landed);
+            land(&mut rig);
+            assert_eq!(rig.lists.len(), 2);
+        }
+    }
+}
+
+/// CR-7, CR-8: a list waits for its time, unless the sender has no credits; a time that has passed does not come again.
+#[test]
+fn cr_7_a_list_waits_for_its_time_while_the_sender_has_credits() {
+    for width in widths() {
+        for begin in [0, u64::from(u32::MAX) - 4] {
+            let mut rig = one(width, start());
+            (rig.hurry, rig.now) = (true, begin);
+            batch(&mut rig, 4);
+            batch(&mut rig, 4);
+            rig.command(Command { op: Op::Lists, due: Some(begin + 9), ..start() });
+            land(&mut rig);
+            pass(&mut rig, 8);
+            assert_eq!((rig.lists.len(), rig.proofs), (1, 1));
+            pass(&mut rig, 1);
+            assert_eq!(lists(&rig)[1..], [(4, 4, true)]);
+            // Half of the clock's range later it is no time to come.
+            rig.at(begin + (1 << 31) + 20);
+            rig.rest();
+            batch(&mut rig, 4);
+            (0..4).for_each(|_| land(&mut rig));
+            assert_eq!(lists(&rig)[2..], [(8, 4, true)]);
+            // Without credits.
+            rig.command(Command { op: Op::Lists, due: Some(rig.now + 1000), ..start() });
+            (0..3).for_each(|_| land(&mut rig));
+            batch(&mut rig, 2);
+            (0..3).for_each(|_| land(&mut rig));
+            assert_eq!(rig.lists.len(), 3);
+            land(&mut rig);
+            assert_eq!(lists(&rig)[3..], [(12, 2, true)]);
+            // Another command ends it.
+            batch(&mut rig, 2);
+            land(&mut rig);
+            assert_eq!(rig.lists.len(), 4);
+            rig.command(Command { op: Op::Lists, ..start() });
+            rig.rest();
+            assert_eq!(lists(&rig)[4..], [(14, 2, true)]);
+        }
+    }
+}
+
+/// CR-6 to CR-9: the proof of each list comes with a report of how credits were used. The bench compares it with the
+/// protocol's meter; counts and times end at the largest that fit.
+#[test]
+fn cr_9_each_proof_comes_with_a_report_of_how_credits_are_used() {
+    let said = |begins, said| Landed { q: 5, begins, said };
+    for width in widths() {
+        let mut rig = one(width, Command { trigger: 1, ..start() });
+        rig.now = u64::from(u32::MAX - 30);
+        // (gaps, their sum), (lead, longest), (left, outstanding, covered, waited, dry)
+        let seen = |rig: &Rig| {
+            let (_, [gaps, times, used]) = rig.uses[rig.uses.len() - 1];
+            let flags = [used >> 2 & 1, used >> 1 & 1, used & 1];
+            ((gaps >> 24, gaps & 0xff_ffff), (times, used >> 16, used >> 8 & 0xff), flags)
+        };
+        let lead = |lead: u32, longest: u32| 1 << 31 | longest << 16 | lead;
+        rig.batch(5, &[100, 200, 300]);
+        rig.rest();
+        rig.at(rig.now + 20);
+        rig.landed(said(true, Some(501)));
+        rig.rest();
+        assert_eq!(seen(&rig), ((0, 0), (lead(20, 0), 0, 2), [0, 0, 0]), "501 bytes do not fit 200 and 300");
+        rig.batch(5, &[1, 2]);
+        rig.at(rig.now + 30);
+        land(&mut rig);
+        // The last packet of that piece.
+        rig.landed(said(false, Some(2)));
+        rig.rest();
+        rig.at(rig.now + 5);
+        land(&mut rig);
+        assert_eq!(rig.uses.len(), 1);
+        rig.at(rig.now + 70_000);
+        land(&mut rig);
+        assert_eq!(seen(&rig), ((2, 35), (lead(0xffff, 30), 0, 1), [1, 1, 1]), "it ran dry, and 2 bytes fit");
+        // Nothing is left to be sent; a time that is too long.
+        rig.batch(5, &[7; 4]);
+        rig.landed(said(false, Some(0)));
+        rig.rest();
+        rig.at(rig.now + (1 << 25));
+        land(&mut rig);
+        land(&mut rig);
+        assert_eq!(seen(&rig), ((1, 0xff_ffff), (lead(0, 0x7fff), 0, 3), [1, 0, 0]));
+        // Credits that are taken back are forgotten, but not what the sender has to send.
+        rig.at(rig.now + 9);
+        land(&mut rig);
+        rig.command(Command { first: rig.qps[&5].landed(), ..ask(Op::Void) });
+        batch(&mut rig, 2);
+        rig.at(rig.now + 3);
+        land(&mut rig);
+        assert_eq!(seen(&rig), ((0, 0), (lead(3, 0), 0, 1), [1, 0, 0]));
+        // Another mode, another wish.
+        for (told, stream) in [(false, true), (true, false)] {
+            let mut rig = one(width, Command { told, stream, ..start() });
+            batch(&mut rig, 2);
+            rig.landed(said(true, Some(0)));
+            rig.rest();
+            assert_eq!(rig.uses.len(), usize::from(told));
+            assert!(!told || seen(&rig).2 == [0, 0, 0], "an immediate of the program says nothing");
         }
     }
 }
@@ -592,13 +738,21 @@ fn any_start(q: u32, draw: &mut Rng) -> Command {
     Command {
         epoch: draw.draw() as u32,
         max_list: draw.between(1, 64) as u8,
-        trigger: draw.below(4) as u8,
+        trigger: draw.below(6) as u8,
         index: draw.below(most) as u8,
         few: if draw.chance(0.5) { 0 } else { draw.below(40) as u8 },
         repeat: if draw.chance(0.3) { 0 } else { draw.between(1, 30) as u16 },
         foreign,
+        told: draw.chance(0.8),
+        stream: draw.chance(0.7),
         ..Command::new(Op::Start, q)
     }
+}
+
+fn any_piece(q: u32, begins: bool, draw: &mut Rng) -> Landed {
+    let said =
+        (!begins || draw.chance(0.5)).then(|| if draw.chance(0.3) { 0 } else { draw.draw() as u32 >> draw.below(32) });
+    Landed { q, begins, said }
 }
 
 fn any_post(q: u32, early: bool, draw: &mut Rng) -> Post {
@@ -612,6 +766,7 @@ fn whatever_comes(width: u32, together: bool, draw: &mut Rng) {
     rig.now = u64::from(if draw.chance(0.5) { u32::MAX - 40 } else { draw.draw() as u32 });
     rig.stall = if draw.chance(0.5) { 0.0 } else { draw.below(60) as f64 / 100.0 };
     rig.hurry = draw.chance(0.7);
+    rig.together = together;
     let mut qs = vec![0, 5, 33, QPS - 1];
     qs.truncate(draw.between(1, 4) as usize);
     for &q in &qs {
@@ -623,7 +778,8 @@ fn whatever_comes(width: u32, together: bool, draw: &mut Rng) {
         match draw.below(20) {
             // Of one QP always the same, where lists and ends of batches may be done in this or that order.
             0..6 if rig.places(q) > 70 => rig.post(any_post(q, if together { q != 5 } else { draw.chance(0.5) }, draw)),
-            6..13 if rig.out(q) > 0 => rig.land(q),
+            6..13 if rig.out(q) > 0 => rig.landed(any_piece(q, true, draw)),
+            14 if draw.chance(0.3) => rig.landed(any_piece(q, false, draw)),
             13 if draw.chance(if together { 0.05 } else { 0.5 }) => {
                 let now = rig.now + draw.between(1, 20);
                 rig.at(now);
@@ -637,6 +793,10 @@ fn whatever_comes(width: u32, together: bool, draw: &mut Rng) {
                     [Op::Query, Op::Hold, Op::Void, Op::Unpost, Op::Stop, Op::Squeeze, Op::End][draw.below(7) as usize];
                 let op = if rig.qps[&q].is_foreign() && draw.chance(0.3) { Op::Reclaim } else { op };
                 match op {
+                    Op::Stop if draw.chance(0.7) => {
+                        let due = (rig.hurry && draw.chance(0.5)).then(|| rig.now + draw.between(1, 30));
+                        _ = rig.command(Command { op: Op::Lists, due, ..any_start(q, draw) });
+                    }
                     Op::End => _ = rig.command(any_start(q, draw)),
                     _ => {
                         let answer = rig.command(Command { first, epoch, ..Command::new(op, q) });

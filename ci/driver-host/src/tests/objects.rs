@@ -506,6 +506,38 @@ fn receives_of_an_own_queue_pair_are_had_back_as_firmware_can() {
 }
 
 #[test]
+fn cr_6_the_trigger_of_an_own_queue_pair_is_changed_as_firmware_can() {
+    let mut rig = Rig::new(Setup::default());
+    let (_, c) = rig.client();
+    let cqn = rig.cq(&c);
+    let qpn = rig.qp(&c, cqn);
+    let (_, other) = rig.client();
+    rig.given();
+    let wanted = |trigger: u8, trigger_index: u32| SetTrigger {
+        qpn,
+        trigger: trigger.into(),
+        trigger_index,
+        ..Default::default()
+    };
+    for (trigger, most) in [(TRIGGER_FIRST, 0), (TRIGGER_BETWEEN, 255), (TRIGGER_QUARTERS, 3), (TRIGGER_AUTO, 0)] {
+        let given = message::QpTrigger { qpn, trigger, trigger_index: most as u8 };
+        assert_eq!((c.set_trigger(&wanted(trigger, most)), rig.given()), (Ok(()), vec![given.encode()]));
+        assert_eq!((c.set_trigger(&wanted(trigger, most + 1)), rig.given()), (Err(EINVAL), vec![]));
+    }
+    let reserved = SetTrigger { reserved: 1, ..wanted(TRIGGER_FIRST, 0) };
+    let stale = SetTrigger { identity: u64::MAX, ..wanted(TRIGGER_FIRST, 0) };
+    for (bad, error) in [(wanted(TRIGGER_AUTO + 1, 0), EINVAL), (reserved, EINVAL), (stale, ENOENT)] {
+        assert_eq!((c.set_trigger(&bad), rig.given()), (Err(error), vec![]));
+    }
+    assert_eq!((other.set_trigger(&wanted(TRIGGER_LAST, 0)), rig.given()), (Err(ENOENT), vec![]));
+    for (status, error) in STATUSES {
+        rig.reply(CMD_QP_TRIGGER, status);
+        assert_eq!(c.set_trigger(&wanted(TRIGGER_LAST, 0)), Err(error));
+    }
+    rig.end();
+}
+
+#[test]
 fn qp_1_the_state_of_a_queue_pair_is_what_firmware_says() {
     let mut rig = Rig::new(Setup::default());
     let (_, c) = rig.client();

@@ -204,6 +204,8 @@ table! {
     F_INVALIDATES = 27;
     /// Keys that they may not invalidate, which ended their connections.
     F_INVALIDATES_REFUSED = 28;
+    /// Reports of how a peer uses its credits, after each of which lists may go by another trigger (CR-6 to CR-9).
+    F_CREDIT_REPORTS = 29;
     }
 }
 /// Firmware counters.

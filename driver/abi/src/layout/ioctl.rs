@@ -44,6 +44,8 @@ pub const IOC_CREATE_QP: u32 = iowr(0x12, core::mem::size_of::<CreateQp>());
 pub const IOC_DESTROY_QP: u32 = iowr(0x13, core::mem::size_of::<Handle>());
 /// State of a queue pair.
 pub const IOC_QUERY_QP: u32 = iowr(0x14, core::mem::size_of::<QueryQp>());
+/// Changes when a queue pair's credit lists go, from the next one on (CR-5 to CR-9).
+pub const IOC_SET_TRIGGER: u32 = iowr(0x15, core::mem::size_of::<SetTrigger>());
 /// Makes a protection domain: queue pairs that are made in it let their peers use its keys (QP-11).
 pub const IOC_CREATE_DOMAIN: u32 = iowr(0x18, core::mem::size_of::<Handle>());
 /// Destroys a protection domain (`EBUSY` while queue pairs or regions are in it).
@@ -279,7 +281,7 @@ pub struct CreateQp {
     pub rq_depth: u32,
     /// in: `TRIGGER_*`.
     pub trigger: u32,
-    /// in: index of the trigger buffer for `TRIGGER_BETWEEN` and `TRIGGER_ADAPTIVE`.
+    /// in: for `TRIGGER_BETWEEN` to `TRIGGER_BEHIND` index of the trigger buffer, quarters, or buffers that follow.
     pub trigger_index: u32,
     /// in: longest credit list (1 to `MAX_LIST`, 0 default).
     pub max_list: u32,
@@ -356,6 +358,22 @@ pub struct QueryQp {
     pub identity: u64,
     /// out: its state.
     pub state: super::ring::QpState,
+}
+
+/// `IOC_SET_TRIGGER`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetTrigger {
+    /// in: QPN.
+    pub qpn: u32,
+    /// in: `TRIGGER_*`.
+    pub trigger: u32,
+    /// in: its identity, or 0.
+    pub identity: u64,
+    /// in: as `CreateQp` has it.
+    pub trigger_index: u32,
+    /// Must be zero.
+    pub reserved: u32,
 }
 
 /// `IOC_CONNECT`.

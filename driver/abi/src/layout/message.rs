@@ -228,7 +228,7 @@ messages! {
         recv_cqn: u16 = 4 . 16,
         /// Trigger kind (CR-5): `TRIGGER_*`.
         trigger: u8 = 5 . 0,
-        /// For `TRIGGER_BETWEEN` and `TRIGGER_ADAPTIVE`: index of the buffer in the list.
+        /// For `TRIGGER_BETWEEN` to `TRIGGER_BEHIND`: index of the buffer in the list, quarters, or buffers that follow.
         trigger_index: u8 = 5 . 8,
         /// Longest credit list to send, 1 to `MAX_LIST`; 0 takes `MAX_LIST`.
         max_list: u8 = 5 . 16,
@@ -331,6 +331,15 @@ messages! {
     QpRecall = CMD_QP_RECALL {
         /// Its number.
         qpn: u32 = 2,
+    }
+    /// Changes when a queue pair's credit lists go.
+    QpTrigger = CMD_QP_TRIGGER {
+        /// Its number.
+        qpn: u32 = 2,
+        /// `TRIGGER_*`.
+        trigger: u8 = 3 . 0,
+        /// As `QpCreate` has it.
+        trigger_index: u8 = 3 . 8,
     }
     /// Breaks firmware, for tests.
     Crash = CMD_CRASH {

@@ -91,6 +91,8 @@ table! {
     CMD_RAW_FILTER = 39;
     /// Firmware. Gives receives of a QP back to the program that nothing has come for: credits that the peer has not used are recalled, and what is no credit then completes with `WC_RECALLED`. What has been posted when the peer answers counts. Done at once; the QP goes on. `CMD_BUSY`: it has no connection yet.
     CMD_QP_RECALL = 40;
+    /// Firmware. Changes the trigger of a QP's credit lists, from the next one on.
+    CMD_QP_TRIGGER = 41;
     }
 }
 
@@ -259,14 +261,36 @@ pub fn evicted_pages(event: &[u32]) -> impl Iterator<Item = (u32, bool)> + '_ {
 /// Bytes of private data in connection management.
 pub const PRIVATE_DATA: usize = 32;
 
-/// Next list when data lands in the first buffer of the last list (CR-5).
+/// Next list when data lands in the first buffer of the last list (CR-5). To `TRIGGER_BEHIND` as rows have them.
 pub const TRIGGER_FIRST: u8 = 0;
 /// Next list when data lands in the last buffer of the last list.
 pub const TRIGGER_LAST: u8 = 1;
 /// Next list when data lands in a chosen buffer of the last list.
 pub const TRIGGER_BETWEEN: u8 = 2;
-/// The card chooses (CR-6): the first buffer while it bounds what is pinned for receives, else a chosen one.
-pub const TRIGGER_ADAPTIVE: u8 = 3;
+/// The same; the first buffer while the card bounds what is pinned for receives, as for the following ones.
+pub const TRIGGER_UNBOUNDED: u8 = 3;
+/// Next list when data lands in the buffer that lies so many quarters (0 to 3) into the last list.
+pub const TRIGGER_QUARTERS: u8 = 4;
+/// Next list when data lands in the buffer that so many others of the last list follow.
+pub const TRIGGER_BEHIND: u8 = 5;
+/// The buffer follows from how fast the sender uses its credits (CR-6).
+pub const TRIGGER_ADAPTIVE: u8 = 6;
+/// Next list at a time that follows from that (CR-7).
+pub const TRIGGER_TIMED: u8 = 7;
+/// Next list at a time that a filter predicts from that (CR-8).
+pub const TRIGGER_PREDICTIVE: u8 = 8;
+/// The card changes between five buffers, by that and by what the sender says it still has to send (CR-9).
+pub const TRIGGER_AUTO: u8 = 9;
+
+/// The largest index that a kind of trigger takes; `None`: there is no such kind.
+pub const fn trigger_index(trigger: u32) -> Option<u32> {
+    match trigger {
+        0..=1 | 6..=9 => Some(0),
+        2..=3 | 5 => Some(u8::MAX as u32),
+        4 => Some(3),
+        _ => None,
+    }
+}
 
 /// Stream mode (CR-17): a send may be cut over several receives.
 pub const MODE_STREAM: u8 = 0;

@@ -267,14 +267,18 @@ pub mod recv {
             /// log2 of its elements.
             log2_depth: 3 0,
         }
-        /// When credit lists go (CR-6 to CR-8).
+        /// When credit lists go (CR-5 to CR-9).
         Lists {
+            /// The use of credits is told with each list, by `EVENT_USE`.
+            told: 31 31,
             /// A later list is held until more than this many new credits exist, unless the sender has no more than this many left.
             few: 30 24,
-            /// Index of the buffer whose data triggers the next list.
+            /// What `trigger` says.
             index: 23 16,
-            /// Trigger.
-            trigger: 9 8,
+            /// A list does not go before the time in `FIRST`, unless the sender has no credits.
+            timed: 15 15,
+            /// Which buffer's data triggers the next list: `TRIGGER_*`.
+            trigger: 10 8,
             /// Credits of a list at most.
             longest: 6 0,
         }
@@ -327,6 +331,35 @@ pub mod recv {
             /// `RIGHT_*` that it needs; 0: a SEND was to invalidate the key.
             right: 2 0,
         }
+        /// How the sender used its credits: times between two pieces of data after the first of which it had credits.
+        Gaps {
+            /// How many, at most 255.
+            count: 31 24,
+            /// Their sum in units of `ROW_CLOCK`, at most 2^24 - 1.
+            sum: 23 0,
+        }
+        /// More of that.
+        Times {
+            /// There is a `lead`: the list went to a sender without credits.
+            led: 31 31,
+            /// The longest of the times of `GAPS`, in units of `ROW_CLOCK`, at most 2^15 - 1.
+            longest: 30 16,
+            /// Time from the list to its first data, in units of `ROW_CLOCK`, at most 2^16 - 1.
+            lead: 15 0,
+        }
+        /// More of that.
+        Use {
+            /// Credits that the sender had when the list went.
+            left: 23 16,
+            /// Credits that it had when its first data came.
+            outstanding: 15 8,
+            /// All that it still had to send fitted them (CR-9).
+            covered: 2 2,
+            /// It said before that data that it had more to send.
+            waited: 1 1,
+            /// It ran out of credits before, and had more to send.
+            dry: 0 0,
+        }
         /// A SEND with invalidate.
         Invalidate {
             /// One waits for `CMD_INVALIDATED`.
@@ -370,7 +403,7 @@ pub mod recv {
             AGAIN = 13;
             /// Producer index of the receive queue at the start, 16 bits.
             PI = 14;
-            /// Number of the first credit that `CMD_VOID` makes void.
+            /// Number of the first credit that `CMD_VOID` makes void; for `CMD_LISTS` the time that a list waits for, modulo 2^32, as `HEARD` counts.
             FIRST = 15;
             /// The card's own IPv4 address. Holds at once and for all QPs, as the next one.
             OWN_IP = 16;
@@ -410,6 +443,12 @@ pub mod recv {
             ACCESS_KEY = 41;
             /// Read: address of its first byte, low half, high half; bytes.
             ACCESS_RANGE = 42 * 3;
+            /// Read: how the sender used its credits when `EVENT_USE` was told last, by the proof (CR-11) of a list, and since the one before.
+            GAPS = 45: Gaps;
+            /// Read: more of that.
+            TIMES = 46: Times;
+            /// Read: more of that.
+            USE = 47: Use;
             /// Written: a command. The write is answered when it is carried out.
             COMMAND = 63: Command;
         }
@@ -448,6 +487,26 @@ pub mod recv {
         CMD_CANCEL = 14;
         /// Of a peer without credit lists: receives that none of its packets has used are no credits any more, and are granted anew.
         CMD_RECLAIM = 15;
+        /// `LISTS` but for `few` and `longest`, and `FIRST`, are taken anew, for lists to come. `TRIGGER_FIRST` holds for the last one, too.
+        CMD_LISTS = 16;
+        }
+    }
+
+    table! {
+        /// Which buffer's data triggers the next list (CR-5).
+        TRIGGERS: u32 {
+        /// The first one's.
+        TRIGGER_FIRST = 0;
+        /// The last one's.
+        TRIGGER_LAST = 1;
+        /// That with the index.
+        TRIGGER_BETWEEN = 2;
+        /// That with the index; the first one's while memory that is pinned is bounded, as for the following ones.
+        TRIGGER_UNBOUNDED = 3;
+        /// That which lies so many quarters into the list, 0 to 3.
+        TRIGGER_QUARTERS = 4;
+        /// That which so many others follow.
+        TRIGGER_BEHIND = 5;
         }
     }
 
@@ -520,6 +579,8 @@ pub mod recv {
         STEP_CANCEL = 14;
         /// Credits that have not been used are void; the peer never knew of them.
         STEP_RECLAIM = 15;
+        /// When lists go is another.
+        STEP_LISTS = 16;
         }
     }
 }
@@ -574,6 +635,8 @@ pub mod event {
         EVENT_TARGET = 0x44;
         /// A SEND with invalidate has its turn (QP-4): it and what is behind it wait for `CMD_INVALIDATED`. `recv::INVALIDATE_KEY` says which key.
         EVENT_INVALIDATE = 0x45;
+        /// The proof of a list has come: `recv::GAPS` to `recv::USE` say how the sender uses its credits.
+        EVENT_USE = 0x46;
         }
     }
 

@@ -4,7 +4,7 @@
 //! Here is what the card knows. [`hw::Hw`] is what it wants of the engines, [`limits`] are sizes and times, `shared` is
 //! what all QPs and peers have in common. `control` carries records to a peer, `request` asks for a connection, `peers`
 //! are all ends. RTL has `raw` queues, the table of `keys`, and the [`rows`] of a connected QP (`qp`) until its `end`; `reports` are what it
-//! leaves to firmware.
+//! leaves to firmware, `lists` when credit lists go.
 //!
 //! Entry points, each bounded by `steps`: `command` of the driver, `rx` for frames (those that begin and end connections
 //! are for `connect`), `reports`, and `work` for what is left. `pressure` decides who releases memory when it is short.
@@ -16,6 +16,7 @@ mod end;
 pub mod hw;
 mod keys;
 pub mod limits;
+mod lists;
 mod peers;
 mod pressure;
 mod qp;
@@ -28,6 +29,7 @@ mod shared;
 mod steps;
 mod work;
 
+use crate::credit::policy::Policy;
 use berth_abi::card::FIRST_QPN;
 use control::Peer;
 use keys::Index;
@@ -58,6 +60,8 @@ pub struct Card<
     const KEYS: usize = { berth_abi::card::NUM_KEYS as usize },
 > {
     pub(crate) qps: [Qp; QPS],
+    /// Of the QPs whose lists go by what is measured.
+    pub(crate) policies: [Policy; QPS],
     pub(crate) peers: [Peer; PEERS],
     pub(crate) requests: [Request; REQUESTS],
     pub(crate) services: [u16; SERVICES],
@@ -73,6 +77,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         assert!(QPS <= berth_abi::card::NUM_QPS as usize && PEERS <= berth_abi::card::NUM_PEERS as usize);
         Self {
             qps: [const { Qp::FREE }; QPS],
+            policies: [const { Policy::NONE }; QPS],
             peers: [const { Peer::FREE }; PEERS],
             requests: [Request::FREE; REQUESTS],
             services: [0; SERVICES],

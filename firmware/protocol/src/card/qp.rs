@@ -102,6 +102,8 @@ pub struct Fast {
     /// Packets that the peer takes ahead of the first one that is missing.
     pub window: u8,
     pub(super) due: Due,
+    /// The policy of its lists has begun to measure.
+    pub(super) measured: bool,
     /// Oldest unacknowledged PSN at the last time-out.
     pub(super) una: u32,
     /// The revocation under way has been told.
@@ -128,6 +130,7 @@ impl Fast {
         on: false,
         window: 0,
         due: Due::Nothing,
+        measured: false,
         una: 0,
         revoking: false,
         looks: 0,
@@ -195,7 +198,7 @@ pub struct Qp {
     pub send_cqn: u16,
     /// CQN for receives.
     pub recv_cqn: u16,
-    /// Trigger: kind in bits 7:0, index in bits 15:8.
+    /// Trigger: `TRIGGER_*` in bits 7:0, index in bits 15:8.
     pub trigger: u32,
     /// Longest list.
     pub max_list: u32,

@@ -7,13 +7,14 @@ use super::limits::{TIMEOUT, rnr_cycles};
 use super::qp::{CONNECTED, Due, Qp, TODO_GO};
 use super::shared::Shared;
 use crate::base::rule::{self, Rule};
+use crate::credit::policy::Use;
 use crate::credit::recall::Answered;
 use crate::memory::keys::Binding;
 use crate::rc::{NOT_YET_TIMER, NakCode, RoundTrip, Syndrome, Tries, Woken};
 use crate::wire::headers::{PSN_MASK, psn_sub};
 use berth_abi::counters::{
-    F_ACCESS_REFUSED, F_BAD_INDEX, F_BINDS, F_BINDS_REFUSED, F_FAST_EVENTS, F_INVALIDATES, F_INVALIDATES_REFUSED,
-    F_MEMORY_WAITS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN,
+    F_ACCESS_REFUSED, F_BAD_INDEX, F_BINDS, F_BINDS_REFUSED, F_CREDIT_REPORTS, F_FAST_EVENTS, F_INVALIDATES,
+    F_INVALIDATES_REFUSED, F_MEMORY_WAITS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN,
 };
 use berth_abi::cpu::{LIST_OK, LIST_REPEAT};
 use berth_abi::rows::{ROW_CLOCK as UNIT, event::*, recv, send};
@@ -197,6 +198,24 @@ impl Qp {
         self.fast_rest(now, sh, hw);
     }
 
+    /// RTL's report of how the peer uses its credits.
+    fn credit_use<H: Hw>(&self, hw: &mut H) -> Use {
+        let gaps = recv::Gaps::from_word(self.fast_receives(recv::GAPS, hw));
+        let times = recv::Times::from_word(self.fast_receives(recv::TIMES, hw));
+        let used = recv::Use::from_word(self.fast_receives(recv::USE, hw));
+        Use {
+            gaps: gaps.count,
+            time: gaps.sum as u64,
+            longest: times.longest as u64,
+            lead: (times.led != 0).then_some(times.lead as u64),
+            left: used.left,
+            outstanding: used.outstanding,
+            covered: used.covered != 0,
+            waited: used.waited != 0,
+            dry: used.dry != 0,
+        }
+    }
+
     /// Handles an event that RTL does not decide itself.
     #[inline(never)]
     fn fast_event<H: Hw>(&mut self, now: u64, code: u32, arg: u32, sh: &mut Shared, hw: &mut H) {
@@ -257,12 +276,15 @@ impl Qp {
 
 impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// Event `code` of the fast path for QP `qpn` (`CPU_FAST_EVENT`, `CPU_FAST_ARG`): no packet on a clean wire causes
-    /// one, but for a BIND and a SEND with invalidate. All others are counted (`F_FAST_EVENTS`).
+    /// one, but for a BIND, a SEND with invalidate, and a list whose trigger is measured. All others are counted (`F_FAST_EVENTS`).
     #[inline(never)]
     pub fn fast_event<H: Hw>(&mut self, now: u64, code: u32, qpn: u32, arg: u32, hw: &mut H) {
         self.sh.begin(Self::FAST_EVENT_STEPS);
         if code == EVENT_BIND {
             return self.fast_bind(now, qpn, hw);
+        }
+        if code == EVENT_USE {
+            return self.fast_use(now, qpn, hw);
         }
         if code == EVENT_INVALIDATE {
             return self.fast_invalidate(qpn, hw);
@@ -273,6 +295,23 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             && qp.state == CONNECTED
         {
             qp.fast_event(now, code, arg, sh, hw);
+        }
+    }
+
+    /// RTL has a report of how the peer of QP `qpn` uses its credits.
+    #[inline(never)]
+    fn fast_use<H: Hw>(&mut self, now: u64, qpn: u32, hw: &mut H) {
+        if let Some(i) = Self::index(qpn)
+            && let Some(qp) = self.qps.get_mut(i)
+            && let Some(policy) = self.policies.get_mut(i)
+            && qp.fast.on
+            && qp.state == CONNECTED
+        {
+            hw.count(F_CREDIT_REPORTS, 1);
+            let report = qp.credit_use(hw);
+            if let Some((lists, due)) = qp.next_lists(now / UNIT as u64, &report, policy) {
+                qp.set_lists(lists, due, hw);
+            }
         }
     }
 

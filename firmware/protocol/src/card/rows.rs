@@ -5,8 +5,8 @@
 use super::Card;
 use super::hw::{Hw, Log, TX_LOOPBACK};
 use super::limits::{
-    CANCEL_LOOKS, FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL,
-    FAST_POLL_DOUBLED, FAST_REST, FAST_WINDOW, LIST_AGAIN, REORDER,
+    CANCEL_LOOKS, FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
+    FAST_REST, FAST_WINDOW, LIST_AGAIN, REORDER,
 };
 use super::qp::{CONNECTED, CREATED, Qp, TODO_RECALL, TODO_RECALLED};
 use super::shared::Shared;
@@ -102,8 +102,7 @@ impl Qp {
             (self.rq_base >> 32) as u32,
             // The first receive is the queue's first.
             recv::Queue { first: 0, log2_depth: self.rq_mask.count_ones() }.word(),
-            recv::Lists { few: FAST_FEW, index: self.trigger >> 8, trigger: self.trigger, longest: self.max_list }
-                .word(),
+            self.first_lists().word(),
             (LIST_AGAIN / UNIT as u64) as u32,
             self.rq.pi as u32,
         ];
@@ -336,6 +335,23 @@ impl Qp {
         self.fast_receive(recv::COMMAND, recv::CMD_REST, hw);
         self.fast_receive(recv::COMMAND, recv::CMD_RECLAIM, hw);
         self.fast_rest(now, sh, hw);
+    }
+
+    /// RTL takes `lists` for those to come; `due`: for what they wait, in units of `ROW_CLOCK`.
+    pub(super) fn set_lists<H: Hw>(&self, lists: recv::Lists, due: u32, hw: &mut H) {
+        self.fast_receive(recv::LISTS, lists.word(), hw);
+        self.fast_receive(recv::FIRST, due, hw);
+        self.fast_receive(recv::COMMAND, recv::CMD_LISTS, hw);
+    }
+
+    /// Lists go by another trigger from the next one on.
+    #[cold]
+    pub(super) fn change_trigger<H: Hw>(&mut self, trigger: u8, index: u8, hw: &mut H) {
+        self.trigger = trigger as u32 | (index as u32) << 8;
+        self.fast.measured = false;
+        if self.fast.on && self.state == CONNECTED {
+            self.set_lists(self.first_lists(), 0, hw);
+        }
     }
 
     /// What has come back is there for others, for a while.

@@ -11,7 +11,7 @@
 
 use super::entry::{Body, Entry, Name, Part};
 use super::list::{self, Builder, Seq};
-use super::policy::{Cap, Policy, Settings};
+use super::policy::{Cap, Meter, Policy, Settings};
 use super::recall::{Answered, Recall};
 use crate::base::bound::{Bound, at_most};
 use crate::base::rule::{self, Rule};
@@ -92,6 +92,7 @@ pub struct Announcer<
 > {
     builder: Builder<ROOM, LIST, BITS>,
     policy: Policy,
+    meter: Meter,
     cap: Option<Cap>,
     own: Name,
     peer: Name,
@@ -137,10 +138,12 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
     pub fn new(options: &Options) -> Self {
         let mut builder = Builder::new();
         let max_list = options.max_list.clamp(1, LIST as u32);
-        builder.reset(max_list, list::Trigger::First);
+        let policy = Policy::new(options.policy);
+        builder.reset(max_list, policy.trigger());
         Self {
             builder,
-            policy: Policy::new(options.policy),
+            policy,
+            meter: Meter::new(),
             cap: options.cap,
             own: Name::default(),
             peer: Name::default(),
@@ -203,10 +206,15 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
         if !Seq::<BITS>::after(self.synced, self.builder.numbers().2) {
             self.synced = self.builder.numbers().2;
         }
-        self.policy.landed(now, self.builder.outstanding(), self.outstanding_bytes, remaining);
-        if self.policy.moves() {
-            let len = Seq::<BITS>::sub(self.builder.numbers().1, self.list_last);
-            self.builder.set_trigger(self.policy.trigger(len));
+        if self.policy.measures()
+            && let Some(report) =
+                self.meter.landed(now, proof, self.builder.outstanding(), self.outstanding_bytes, remaining)
+        {
+            self.policy.learn(now, &report);
+            self.builder.set_trigger(self.policy.trigger());
+            if self.policy.trigger() == list::Trigger::First {
+                self.builder.skip_trigger();
+            }
         }
         if self.probe != 0 && proof {
             self.trip.learn(now.saturating_sub(self.left));
@@ -219,7 +227,10 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
 
     /// A later packet said `remaining` bytes (CR-9).
     pub fn remaining(&mut self, remaining: u32) {
-        self.policy.remaining(remaining, self.outstanding_bytes);
+        if self.policy.measures() {
+            self.meter.remaining(remaining);
+            self.policy.remaining(remaining, self.outstanding_bytes);
+        }
     }
 
     /// A piece is complete and left `wasted` bytes of its credit unused: they do not count
@@ -258,7 +269,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             if most == 0 || self.few() || !self.policy.due(now, self.builder.outstanding()) {
                 return None;
             }
-            self.builder.set_trigger(self.policy.trigger(self.builder.fresh().min(most)));
+            let left = self.builder.outstanding();
             let (first, len) = self.builder.list_take_most(most)?;
             let mut bytes = 0;
             for _ in at_most(LIST, 0..len) {
@@ -270,7 +281,9 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             if self.probe != 0 {
                 self.left = now;
             }
-            self.policy.sent(now, len, self.builder.outstanding(), self.outstanding_bytes);
+            if self.policy.measures() {
+                self.meter.sent(now, left);
+            }
         }
         self.say(now)
     }
@@ -404,7 +417,13 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
 
     /// Lists go by this policy from the next one on.
     pub fn set_policy(&mut self, settings: Settings) {
-        self.policy = Policy::new(settings);
+        (self.policy, self.meter) = (Policy::new(settings), Meter::new());
+        self.builder.set_trigger(self.policy.trigger());
+    }
+
+    /// The last list's trigger counts as passed as soon as its proof is there.
+    pub fn skip_trigger(&mut self) {
+        self.builder.skip_trigger();
     }
 
     /// No list goes, and none is repeated, until [`Announcer::void`]: as before a recall that others ask for.
@@ -423,6 +442,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
         self.outstanding_bytes = self.outstanding_bytes.saturating_sub(voided);
         (self.list_before, self.list_last, self.cursor, self.synced) = (landed, landed, first, first);
         (self.again_at, self.pause, self.held) = (None, 0, false);
+        self.meter.voided();
         self.policy.voided();
         true
     }

@@ -11,6 +11,7 @@
 
 use crate::base::bound::{Bound, at_most};
 use crate::base::rule::{self, Rule};
+use berth_abi::rows::recv;
 use berth_abi::{card, cpu};
 
 /// Credits that the card stores per QP and direction.
@@ -58,32 +59,36 @@ pub enum Trigger {
     Last,
     /// The buffer with this index, or the last one of a shorter list.
     Between(u8),
+    /// The buffer that lies this many quarters (0 to 3) into the list.
+    Quarters(u8),
+    /// The buffer behind which this many others follow, or the first one of a shorter list.
+    Behind(u8),
 }
 
 impl Trigger {
-    /// From a kind (0 first, 1 last, 2 in between, 3 adaptive) in bits 1:0 and an index in bits 15:8; "adaptive" is "in between" where nothing bounds what is pinned.
-    pub const fn from_arg(arg: u32) -> Self {
-        match arg & 3 {
-            1 => Self::Last,
-            2 | 3 => Self::Between((arg >> 8) as u8),
+    /// From a kind (`TRIGGER_*` of rows) in bits 7:0 and an index in bits 15:8. What memory that is pinned bounds is the first
+    /// buffer while it does (`bounded`). A kind that rows do not have is the first buffer.
+    pub const fn from_arg(arg: u32, bounded: bool) -> Self {
+        let index = (arg >> 8) as u8;
+        match arg & 0xff {
+            recv::TRIGGER_LAST => Self::Last,
+            recv::TRIGGER_BETWEEN => Self::Between(index),
+            _ if bounded => Self::First,
+            recv::TRIGGER_UNBOUNDED => Self::Between(index),
+            recv::TRIGGER_QUARTERS => Self::Quarters(index & 3),
+            recv::TRIGGER_BEHIND => Self::Behind(index),
             _ => Self::First,
         }
     }
 
-    /// As [`Trigger::from_arg`]; while what is pinned is bounded, "adaptive" is "first".
-    pub const fn from_arg_bounded(arg: u32) -> Self {
-        match arg & 3 {
-            3 => Self::First,
-            _ => Self::from_arg(arg),
-        }
-    }
-
-    /// As [`Trigger::from_arg`] takes it.
+    /// As [`Trigger::from_arg`] takes it, where nothing bounds.
     pub const fn to_arg(self) -> u32 {
         match self {
-            Self::First => 0,
-            Self::Last => 1,
-            Self::Between(index) => 2 | (index as u32) << 8,
+            Self::First => recv::TRIGGER_FIRST,
+            Self::Last => recv::TRIGGER_LAST,
+            Self::Between(index) => recv::TRIGGER_BETWEEN | (index as u32) << 8,
+            Self::Quarters(quarters) => recv::TRIGGER_QUARTERS | (quarters as u32) << 8,
+            Self::Behind(behind) => recv::TRIGGER_BEHIND | (behind as u32) << 8,
         }
     }
 
@@ -95,6 +100,8 @@ impl Trigger {
             Self::Last => last,
             Self::Between(index) if (index as u32) < last => index as u32,
             Self::Between(_) => last,
+            Self::Quarters(quarters) => len.saturating_mul((quarters & 3) as u32) >> 2,
+            Self::Behind(behind) => last.saturating_sub(behind as u32),
         }
     }
 }
@@ -300,13 +307,15 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Builder<ROOM, LIST, 
         (self.posted, self.announced, self.landed)
     }
 
-    /// Sets the trigger, for the lists to come and for the last one as long as its trigger has
-    /// not passed (CR-6 moves it while data lands).
+    /// Sets the trigger of the lists to come.
     pub fn set_trigger(&mut self, trigger: Trigger) {
         self.trigger = trigger;
+    }
+
+    /// The last list's trigger counts as passed as soon as its proof is there.
+    pub fn skip_trigger(&mut self) {
         if self.list_sent {
-            let len = Seq::<BITS>::sub(self.announced, self.list_first);
-            self.trigger_at = Seq::<BITS>::add(self.list_first, trigger.index(len));
+            self.trigger_at = self.list_first;
             self.settle();
         }
     }

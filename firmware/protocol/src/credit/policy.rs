@@ -5,10 +5,12 @@
 //! the proof has come and there is something new to announce. Whatever the policy, a list is due
 //! when the sender has no credit left. Times are of any one unit (card cycles, ns).
 //!
-//! **Measurement.** The time between two landings while the sender has credits is the time that
-//! it takes for a credit; mean and variance of it are kept (weight of a new sample 1/8). The
-//! *lead* is the time from the sending of a list to the landing of its first data when the sender
-//! was waiting for it. A list has to go one lead before the sender runs dry.
+//! **Measurement.** [`Meter`] notes each landing, and says once a list, when its proof comes, how the credits before it
+//! were used ([`Use`]). [`Policy`] learns from these reports alone, so it has no work for a packet. The time between two
+//! landings while the sender has credits is the time that it takes for a credit. Its mean in each report is a sample; mean
+//! and variance of the samples are kept (weight of a new one 1/8), and the longest time. The *lead* is the time from the
+//! sending of a list to the landing of its first data when the sender was waiting for it. A list has to go one lead before
+//! the sender runs dry.
 
 use super::list::Trigger;
 use crate::base::bound::{Bound, at_most};
@@ -23,8 +25,10 @@ pub enum Kind {
     Last,
     /// Data in the buffer with this index (CR-5).
     Between(u8),
-    /// Data in the buffer that lies this many 256ths into the list (CR-5).
-    Share(u8),
+    /// Data in the buffer that lies this many quarters (0 to 3) into the list (CR-5).
+    Quarters(u8),
+    /// Data in the buffer that this many others of the list follow (CR-5).
+    Behind(u8),
     /// Data in the buffer that follows from the measurement: towards the start of the list for a fast sender, towards
     /// the end for a slow one (CR-6).
     Adaptive,
@@ -80,13 +84,121 @@ impl Settings {
             kind,
             lead: 5_000,
             margin: 1,
-            ladder: [Kind::Last, Kind::Share(192), Kind::Share(128), Kind::Share(64), Kind::First],
+            ladder: [Kind::Last, Kind::Quarters(3), Kind::Quarters(2), Kind::Quarters(1), Kind::First],
             rung: 2,
             low: 16,
             high: 64,
             variance: 256,
             agree: 2,
         }
+    }
+}
+
+/// How a sender used its credits from the proof of one list to that of the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Use {
+    /// Times between two landings after the first of which the sender had credits: how many, and their sum.
+    pub gaps: u32,
+    /// See `gaps`.
+    pub time: u64,
+    /// The longest of them.
+    pub longest: u64,
+    /// Time from the list to its first data, if it went to a sender without credits.
+    pub lead: Option<u64>,
+    /// Credits that the sender had when the list went.
+    pub left: u32,
+    /// Credits that it has now.
+    pub outstanding: u32,
+    /// All that it still has to send, as it last said (CR-9), fits them.
+    pub covered: bool,
+    /// It said before the list's first data that it had more to send.
+    pub waited: bool,
+    /// It ran out of credits and had more to send.
+    pub dry: bool,
+}
+
+/// Notes what a [`Use`] says, landing by landing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Meter {
+    /// Time of the last landing, if the sender had credits left after it.
+    last_at: Option<u64>,
+    /// Time at which a list was sent to a sender without credits, until data lands.
+    sent_at: Option<u64>,
+    left: u32,
+    gaps: u32,
+    time: u64,
+    longest: u64,
+    dry: bool,
+    remaining: Option<u32>,
+}
+
+impl Meter {
+    /// Nothing is noted.
+    pub const fn new() -> Self {
+        Self { last_at: None, sent_at: None, left: 0, gaps: 0, time: 0, longest: 0, dry: false, remaining: None }
+    }
+
+    /// A list is sent to a sender that has `left` credits.
+    pub fn sent(&mut self, now: u64, left: u32) {
+        self.left = left;
+        self.sent_at = (left == 0).then_some(now);
+    }
+
+    /// Data has landed for a credit; `outstanding` credits of `bytes` bytes are left. The report, if the landing is the
+    /// proof of a list.
+    pub fn landed(
+        &mut self,
+        now: u64,
+        proof: bool,
+        outstanding: u32,
+        bytes: u64,
+        remaining: Option<u32>,
+    ) -> Option<Use> {
+        let waited = self.remaining.is_some_and(|remaining| remaining != 0);
+        let lead = self.sent_at.take().map(|sent| now.saturating_sub(sent));
+        if lead.is_none()
+            && let Some(last) = self.last_at
+        {
+            let gap = now.saturating_sub(last);
+            self.gaps = self.gaps.saturating_add(1);
+            self.time = self.time.saturating_add(gap);
+            self.longest = self.longest.max(gap);
+        }
+        self.remaining = remaining.or(self.remaining);
+        self.last_at = (outstanding != 0).then_some(now);
+        let dry = outstanding == 0 && self.remaining != Some(0);
+        if !proof {
+            self.dry |= dry;
+            return None;
+        }
+        let report = Use {
+            gaps: self.gaps,
+            time: self.time,
+            longest: self.longest,
+            lead,
+            left: self.left,
+            outstanding,
+            covered: self.remaining.is_some_and(|remaining| remaining as u64 <= bytes),
+            waited,
+            dry: self.dry,
+        };
+        (self.gaps, self.time, self.longest, self.dry) = (0, 0, 0, dry);
+        Some(report)
+    }
+
+    /// The sender says that it has `remaining` bytes still to be sent.
+    pub fn remaining(&mut self, remaining: u32) {
+        self.remaining = Some(remaining);
+    }
+
+    /// Bytes still to be sent, as the sender last said (CR-9).
+    pub const fn bytes_remaining(&self) -> Option<u32> {
+        self.remaining
+    }
+
+    /// Credits were taken back, so what is noted of them is void.
+    pub fn voided(&mut self) {
+        *self = Self { remaining: self.remaining, ..Self::new() };
     }
 }
 
@@ -100,39 +212,54 @@ pub struct Policy {
     rung: u8,
     /// Lists in a row that were too slow (positive) or too fast (negative).
     streak: i8,
-    /// Time of the last landing, if the sender had credits left after it.
-    last_at: Option<u64>,
     /// Time per credit in 16ths, its variance, and how many samples (saturating).
     mean: u64,
     variance: u64,
     samples: u8,
+    /// The longest time for a credit; one eighth less with each report.
+    longest: u64,
     lead: u64,
-    /// Time at which a list was sent to a sender without credits, until data lands.
-    sent_at: Option<u64>,
-    /// The sender ran out of credits and had more to send, since the last list.
-    dry: bool,
-    /// Bytes still to be sent, as last said.
-    remaining: Option<u32>,
     /// The next list is due (timed, predictive). `None`: at once; `u64::MAX`: when the sender has no credits.
     due_at: Option<u64>,
     filter: Predictor,
 }
 
 impl Policy {
+    /// The place of a policy that is none: all zero.
+    pub(crate) const NONE: Self = Self {
+        settings: Settings {
+            kind: Kind::First,
+            lead: 0,
+            margin: 0,
+            ladder: [Kind::First; RUNGS],
+            rung: 0,
+            low: 0,
+            high: 0,
+            variance: 0,
+            agree: 0,
+        },
+        rung: 0,
+        streak: 0,
+        mean: 0,
+        variance: 0,
+        samples: 0,
+        longest: 0,
+        lead: 0,
+        due_at: None,
+        filter: Predictor { history: [0; TAPS], weights: [0; TAPS], scale: 0, filled: 0 },
+    };
+
     /// A policy without measurement.
     pub const fn new(settings: Settings) -> Self {
         Self {
             settings,
             rung: if (settings.rung as usize) < RUNGS { settings.rung } else { RUNGS as u8 - 1 },
             streak: 0,
-            last_at: None,
             mean: 0,
             variance: 0,
             samples: 0,
+            longest: 0,
             lead: settings.lead as u64,
-            sent_at: None,
-            dry: false,
-            remaining: None,
             due_at: None,
             filter: Predictor::new(),
         }
@@ -164,35 +291,25 @@ impl Policy {
         self.lead
     }
 
-    /// Bytes still to be sent, as the sender last said (CR-9).
-    pub const fn bytes_remaining(&self) -> Option<u32> {
-        self.remaining
+    /// The kind needs reports. The others ask for none, so that states stay few for a model checker.
+    pub const fn measures(&self) -> bool {
+        !matches!(self.settings.kind, Kind::First | Kind::Last | Kind::Between(_) | Kind::Quarters(_) | Kind::Behind(_))
     }
 
-    /// The kind needs no measurement: nothing is kept, so that states stay few for a model checker.
-    const fn blind(&self) -> bool {
-        matches!(self.settings.kind, Kind::First | Kind::Last | Kind::Between(_) | Kind::Share(_))
-    }
-
-    /// The trigger of a list that has gone may change while its data comes.
-    pub const fn moves(&self) -> bool {
-        !self.blind()
-    }
-
-    /// Trigger buffer of a list of `len` credits. For the timed policies the first: the proof of CR-11.
-    pub fn trigger(&self, len: u32) -> Trigger {
+    /// Trigger of the next list. For the timed policies the first buffer: the proof of CR-11.
+    pub fn trigger(&self) -> Trigger {
         match self.kind() {
             Kind::First | Kind::Timed | Kind::Predictive | Kind::InBand => Trigger::First,
             Kind::Last => Trigger::Last,
             Kind::Between(index) => Trigger::Between(index),
-            Kind::Share(share) => Trigger::Between((len.saturating_mul(share as u32) >> 8).min(255) as u8),
+            Kind::Quarters(quarters) => Trigger::Quarters(quarters),
+            Kind::Behind(behind) => Trigger::Behind(behind),
             Kind::Adaptive => match self.mean() {
                 // The credits behind the trigger buffer must last for the lead.
                 Some(mean) => {
                     let needed = self.lead.saturating_add(mean.saturating_sub(1))
                         / NonZeroU64::new(mean).unwrap_or(NonZeroU64::MIN);
-                    let behind = needed.saturating_add(self.settings.margin as u64);
-                    Trigger::Between((len.saturating_sub(1) as u64).saturating_sub(behind).min(255) as u8)
+                    Trigger::Behind(needed.saturating_add(self.settings.margin as u64).min(u8::MAX as u64) as u8)
                 }
                 None => Trigger::First,
             },
@@ -215,75 +332,54 @@ impl Policy {
         }
     }
 
-    /// Data has landed for a credit; `outstanding` credits of `bytes` bytes are left.
-    pub fn landed(&mut self, now: u64, outstanding: u32, bytes: u64, remaining: Option<u32>) {
-        if self.blind() {
+    /// The proof of a list has come at `now`: [`Self::trigger`] and [`Self::deadline`] may be others.
+    pub fn learn(&mut self, now: u64, report: &Use) {
+        if !self.measures() {
             return;
         }
-        if let Some(sent) = self.sent_at.take() {
-            let sample = now.saturating_sub(sent);
-            match self.remaining {
-                // The sender was waiting.
-                Some(1..) => self.lead = (3 * self.lead + sample.min(u64::MAX >> 3)) / 4,
+        if let Some(lead) = report.lead {
+            self.lead = match report.waited {
+                true => (3 * self.lead + lead.min(u64::MAX >> 3)) / 4,
                 // Perhaps it had nothing to send.
-                _ => self.lead = self.lead.min(sample),
-            }
-        } else if let Some(last) = self.last_at {
-            self.measure(now.saturating_sub(last));
+                false => self.lead.min(lead),
+            };
         }
-        if remaining.is_some() {
-            self.remaining = remaining;
-        }
-        self.last_at = (outstanding != 0).then_some(now);
-        self.dry |= outstanding == 0 && self.remaining != Some(0);
-        self.plan(now, outstanding, bytes);
+        self.measure(report);
+        self.switch(report);
+        self.plan(now, report);
     }
 
     /// The sender says that it has `remaining` bytes still to be sent; credits of `bytes` bytes are out.
     pub fn remaining(&mut self, remaining: u32, bytes: u64) {
-        if self.blind() {
-            return;
-        }
-        self.remaining = Some(remaining);
         // It has more to send again than its credits cover, so a postponed list is due.
-        if self.due_at == Some(u64::MAX) && !self.covered(bytes) {
+        if self.due_at == Some(u64::MAX) && remaining as u64 > bytes {
             self.due_at = None;
         }
     }
 
-    fn measure(&mut self, interval: u64) {
-        let interval = interval.min(u32::MAX as u64);
-        if self.samples == 0 {
-            self.mean = interval << 4;
-        } else {
-            let diff = interval.abs_diff(self.mean >> 4);
-            self.mean = self.mean - self.mean / 8 + (interval << 4) / 8;
-            self.variance = self.variance - self.variance / 8 + diff.saturating_mul(diff) / 8;
-        }
-        self.samples = self.samples.saturating_add(1);
-        self.filter.learn(interval);
-    }
-
-    /// A list of `len` credits is sent; `outstanding` credits of `bytes` bytes are out, with it.
-    pub fn sent(&mut self, now: u64, len: u32, outstanding: u32, bytes: u64) {
-        if self.blind() {
+    fn measure(&mut self, report: &Use) {
+        let Some(gaps) = NonZeroU64::new(report.gaps as u64) else {
             return;
+        };
+        let gap = (report.time / gaps).min(u32::MAX as u64);
+        let longest = report.longest.min(u32::MAX as u64);
+        // A burst is seen within a report, too: as if all but its longest time were the same.
+        let within = longest.abs_diff(gap);
+        let within = within * within / gaps;
+        if self.samples == 0 {
+            (self.mean, self.variance, self.longest) = (gap << 4, within, longest);
+        } else {
+            let diff = gap.abs_diff(self.mean >> 4);
+            self.mean = self.mean - self.mean / 8 + (gap << 4) / 8;
+            self.variance = self.variance - self.variance / 8 + (diff * diff).max(within) / 8;
+            self.longest = longest.max(self.longest - self.longest / 8);
         }
-        let left = outstanding.saturating_sub(len);
-        self.switch(left, bytes);
-        self.dry = false;
-        self.sent_at = (left == 0).then_some(now);
-        self.plan(now, outstanding, bytes);
+        self.samples = self.samples.saturating_add(report.gaps.min(u8::MAX as u32) as u8);
+        self.filter.learn(gap);
     }
 
-    /// The bytes that are still to be sent fit the credits that are out.
-    fn covered(&self, bytes: u64) -> bool {
-        self.remaining.is_some_and(|remaining| remaining as u64 <= bytes)
-    }
-
-    /// Looks whether lists come too fast or too slow; `left`: credits that the sender had when
-    /// this one was sent (CR-9).
-    fn switch(&mut self, left: u32, bytes: u64) {
+    /// Looks whether lists come too fast or too slow (CR-9).
+    fn switch(&mut self, report: &Use) {
         if self.settings.kind != Kind::InBand {
             return;
         }
@@ -295,9 +391,9 @@ impl Policy {
             self.streak = 0;
             return;
         }
-        let lasts = (left as u64).saturating_mul(mean).saturating_mul(16);
-        let slow = self.dry || (!self.covered(bytes) && lasts < self.lead.saturating_mul(self.settings.low as u64));
-        let fast = self.covered(bytes) || lasts > self.lead.saturating_mul(self.settings.high as u64);
+        let lasts = (report.left as u64).saturating_mul(mean).saturating_mul(16);
+        let slow = report.dry || (!report.covered && lasts < self.lead.saturating_mul(self.settings.low as u64));
+        let fast = report.covered || lasts > self.lead.saturating_mul(self.settings.high as u64);
         self.streak = match (slow, fast) {
             (true, _) => self.streak.max(0).saturating_add(1),
             (false, true) => self.streak.min(0).saturating_sub(1),
@@ -313,23 +409,23 @@ impl Policy {
     }
 
     /// Computes when the next list is due.
-    fn plan(&mut self, now: u64, outstanding: u32, bytes: u64) {
+    fn plan(&mut self, now: u64, report: &Use) {
         let lasts = match self.kind() {
-            Kind::Timed => self.mean().map(|mean| mean.saturating_mul(outstanding as u64)),
-            Kind::Predictive if self.covered(bytes) => Some(u64::MAX),
-            Kind::Predictive => self.filter.predict(outstanding),
+            Kind::Timed => self.mean().map(|mean| mean.saturating_mul(report.outstanding as u64)),
+            Kind::Predictive if report.covered => Some(u64::MAX),
+            Kind::Predictive => self.filter.predict(report.outstanding),
             _ => return,
         };
-        let early = self.lead.saturating_add(self.mean().unwrap_or(0).saturating_mul(self.settings.margin as u64));
+        let early = self.lead.saturating_add(self.longest.saturating_mul(self.settings.margin as u64));
         self.due_at = lasts.map(|lasts| match lasts {
             u64::MAX => u64::MAX,
             _ => now.saturating_add(lasts.saturating_sub(early)),
         });
     }
 
-    /// Credits were taken back, so values computed from them are void.
+    /// Credits were taken back, so a time computed from them is void.
     pub fn voided(&mut self) {
-        (self.sent_at, self.last_at, self.due_at, self.dry) = (None, None, None, false);
+        self.due_at = None;
     }
 }
 

@@ -111,10 +111,11 @@ module berth_fp_arrival #(
     // Frames whose payload is not wanted.
     output logic                       ar_free_valid,
     output logic [17:0]                ar_free_place,
-    // A piece has landed (decision 3).
+    // A piece has landed (decision 3), or its last packet has said something.
     output logic                       landed_valid,
     input  logic                       landed_ready,
     output logic [QW-1:0]              landed_q,
+    output berth_card_pkg::landed_t    landed,
     // Completions of receives in order.
     output logic                       done_valid,
     input  logic                       done_ready,
@@ -198,7 +199,7 @@ module berth_fp_arrival #(
 
   state_t state_q;
   op_t op_q, op;
-  logic [3:0] cmd_op_q;
+  logic [4:0] cmd_op_q;
   berth_card_pkg::arrival_t p_q;
   logic [QW-1:0] q_q, q_next;
   logic [23:0] psn_q, psn_next;
@@ -335,7 +336,7 @@ module berth_fp_arrival #(
   // f: the row after this clock's step; r: what is stored.
   logic [3:0] fault, fault_q;
   logic [3:0] verdict, verdict_q;
-  logic follows, want_place, want_landed, want_done, want_free, want_broken, want_afr, want_close;
+  logic follows, want_place, want_landed, want_said, want_done, want_free, want_broken, want_afr, want_close;
   logic bad_size, bad_order, more_follow, more_drain, skip_again, want_over, want_claim, claimed_q, claim_fails_q;
   logic want_extent, want_read, extent_q, fits_q, full_q, in_order_only;
   logic [23:0] behind_q;    // of an old READ: packets up to the oldest that is not in place
@@ -364,6 +365,7 @@ module berth_fp_arrival #(
     verdict     = verdict_q;
     want_place  = 1'b0;
     want_landed = 1'b0;
+    want_said   = 1'b0;
     want_done   = 1'b0;
     want_free   = 1'b0;
     want_afr    = 1'b0;
@@ -495,6 +497,7 @@ module berth_fp_arrival #(
                     f.write     = !ends && p_q.write;
                     f.index     = ends ? '0 : index + 24'd1;
                     want_landed = p_q.write ? uses : begins;
+                    want_said   = ends && p_q.has_imm && !p_q.write;
                     if (want_landed) f.credit = r_q.credit + 32'd1;
                     more_follow = next_here;
                   end else begin
@@ -591,6 +594,7 @@ module berth_fp_arrival #(
           f.index     = rec.ends ? '0 : rec.index + 24'd1;
           // The last packet of a WRITE that uses a receive is never taken ahead of its turn.
           want_landed = !rec.write && rec.begins;
+          want_said   = !rec.write && rec.ends && rec.has_imm;
           if (want_landed) f.credit = r_q.credit + 32'd1;
           more_follow = next_here;
         end else begin
@@ -630,7 +634,7 @@ module berth_fp_arrival #(
     want_broken = f.broken && !r_q.broken && !f.ended && (state_q == DECIDE || state_q == FOLLOW);
   end
 
-  assign go = (!want_place || place_ready) && (!want_landed || landed_ready) && (!(want_done || want_close) || done_ready)
+  assign go = (!want_place || place_ready) && (!(want_landed || want_said) || landed_ready) && (!(want_done || want_close) || done_ready)
            && (!want_broken || broken_ready) && (!want_over || over_ready);
   assign opens        = state_q != IDLE && op_q == OP_PACKET && p_q.write && p_q.begins && !p_q.ends;
   assign opens_q      = q_q;
@@ -703,8 +707,11 @@ module berth_fp_arrival #(
   end
   assign ar_free_valid = want_free && go;
   assign ar_free_place = p_q.frame;
-  assign landed_valid = want_landed && go;
+  assign landed_valid = (want_landed || want_said) && go;
   assign landed_q     = q_q;
+  assign landed.begins    = want_landed;
+  assign landed.said      = want_said;
+  assign landed.remaining = state_q == FOLLOW ? rec.imm : p_q.imm;
   assign done_valid   = (want_done || want_close) && go;
   assign done_q         = q_q;
   assign done.quiet     = want_close;

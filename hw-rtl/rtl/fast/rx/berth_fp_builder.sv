@@ -7,6 +7,9 @@
 //
 // It measures the time from a list to its first data, and tells `berth_fp_grant` how long each list was and when it
 // left. A list without its proof is repeated after twice that time, then after twice as long each time.
+//
+// When lists go is firmware's choice (CR-6 to CR-9): `berth_fp_meter` tells it once a list how the sender uses its credits,
+// and it answers with a trigger, or a time, for the lists to come. Lists do not wait for its answer.
 module berth_fp_builder #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
@@ -36,6 +39,7 @@ module berth_fp_builder #(
     input  logic                      landed_valid,
     output logic                      landed_ready,
     input  logic [QW-1:0]             landed_q,
+    input  berth_card_pkg::landed_t   landed,
     // Credits announced, whenever that changes.
     output logic                      ann_we,
     output logic [QW-1:0]             ann_q,
@@ -53,6 +57,11 @@ module berth_fp_builder #(
     // The proof of a list has come: a pulse.
     output logic                      proof_valid,
     output logic [QW-1:0]             proof_q,
+    // It has come, and there is a new report of how credits are used: a pulse, and the report of a QP, two clocks later.
+    output logic                      use_valid,
+    output logic [QW-1:0]             use_q,
+    input  logic [QW-1:0]             use_ask_q,
+    output berth_card_pkg::use_t      use_told,
     // Pulses for the counters.
     output logic                      ev_posted,
     output logic                      ev_list,
@@ -65,7 +74,8 @@ module berth_fp_builder #(
     output logic [31:0]               swept_at
 );
   // Commands. START: lists may be sent from then on. END: no list any more. HOLD: none until VOID. VOID: credits from a
-  // number on are void, and the peer knows; UNPOST: those that are not announced are. Other steps only ask.
+  // number on are void, and the peer knows; UNPOST: those that are not announced are. LISTS: when lists go is another. Other
+  // steps only ask.
 
   typedef struct packed {
     logic        on, foreign, hold;
@@ -74,14 +84,16 @@ module berth_fp_builder #(
     logic        list_sent;                // its proof or its trigger has not come
     logic [31:0] epoch;
     logic [6:0]  max_list, few;
-    logic [1:0]  trigger;
+    logic [2:0]  trigger;
     logic [7:0]  index;
+    logic        timed, told, stream;
+    logic [31:0] due;                      // while `timed`, and the sender has credits, no list goes before
     logic [15:0] again;
     logic [15:0] pause;                    // until it is told again: twice as long each time, up to `again`
     logic [31:0] stamp;                    // when it was told last
     logic [31:0] left;                     // ... and first
     logic [26:0] round;                    // shortest time to first data, in 2048ths; grows by one 2048th with each list
-    logic        early;                    // an adaptive trigger is the first buffer
+    logic        early;                    // pinned memory is bounded: some triggers are the first buffer
   } row_t;
   typedef enum logic [2:0] {POST, LANDED, LIST, TIMER, COMMAND} op_t;
 
@@ -95,6 +107,7 @@ module berth_fp_builder #(
   logic p_valid, p_pop, l_valid, l_pop;
   logic [QW-1:0] p_q, l_q;
   berth_card_pkg::post_t p;
+  berth_card_pkg::landed_t l, said_q;
   berth_lutfifo #(
       .WIDTH(QW + $bits(p)),
       .DEPTH(8)
@@ -109,17 +122,17 @@ module berth_fp_builder #(
       .rd_data({p_q, p})
   );
   berth_lutfifo #(
-      .WIDTH(QW),
+      .WIDTH(QW + $bits(l)),
       .DEPTH(16)
   ) landings (
       .clk,
       .rst,
       .wr_valid(landed_valid),
       .wr_ready(landed_ready),
-      .wr_data(landed_q),
+      .wr_data({landed_q, landed}),
       .rd_valid(l_valid),
       .rd_ready(l_pop),
-      .rd_data(l_q)
+      .rd_data({l_q, l})
   );
 
   // ---- choice -------------------------------------------------------------------------------
@@ -127,7 +140,7 @@ module berth_fp_builder #(
   logic run_q, take, ready_valid, ready_busy, list_pop, sweep_due_q, out_busy, credit_q, commit_q, early_q;
   logic [QW-1:0] q_next, q_q, ready_q, sweep_q;
   logic [31:0] size_q, first_q;
-  logic [3:0] cmd_op_q;
+  logic [4:0] cmd_op_q;
   logic [$clog2(SWEEP)-1:0] pace_q;
   logic list_free;
 
@@ -175,8 +188,23 @@ module berth_fp_builder #(
   end
 
   assign fresh = row.committed - row.announced;
+  assign len   = fresh < 32'(row.max_list) ? fresh[6:0] : row.max_list;
   assign out   = row.announced - row.landed;
-  assign list_ready = row.on && !row.hold && !row.list_sent && fresh != '0 && (fresh > 32'(row.few) || out <= 32'(row.few));
+  assign list_ready = row.on && !row.hold && !row.list_sent && fresh != '0 && (fresh > 32'(row.few) || out <= 32'(row.few))
+                   && !(row.timed && out != '0 && after(row.due, now));
+  // `trigger` and `index` of the row say which buffer of a list of `len` it is.
+  logic [6:0] quarters;
+  always_comb begin
+    quarters = 7'((9'(row.index[0] ? len : '0) + 9'({row.index[1] ? len : '0, 1'b0})) >> 2);
+    case (row.trigger)
+      berth_row_pkg::TRIGGER_FIRST: trigger_index = '0;
+      berth_row_pkg::TRIGGER_LAST:  trigger_index = len - 7'd1;
+      berth_row_pkg::TRIGGER_QUARTERS: trigger_index = quarters;
+      berth_row_pkg::TRIGGER_BEHIND: trigger_index = row.index < 8'(len) ? len - 7'd1 - row.index[6:0] : '0;
+      default: trigger_index = row.index < 8'(len) ? row.index[6:0] : len - 7'd1;
+    endcase
+    if (row.early && row.trigger > berth_row_pkg::TRIGGER_BETWEEN) trigger_index = '0;
+  end
 
   always_comb begin
     r          = row;
@@ -184,15 +212,11 @@ module berth_fp_builder #(
     tell       = 1'b0;
     proven     = 1'b0;
     tell_first = row.announced;
-    len        = fresh < 32'(row.max_list) ? fresh[6:0] : row.max_list;
-    trigger_index = 7'd0;
-    if (row.trigger == 2'd1) trigger_index = len - 7'd1;
-    if (row.trigger == 2'd2 || (row.trigger == 2'd3 && !row.early)) trigger_index = row.index < 8'(len) ? row.index[6:0] : len - 7'd1;
     expired = row.on && !row.hold && row.list_sent && row.again != '0 && !after(row.landed, row.list_first)
            && now - row.stamp >= 32'(row.pause);
     tell_len = len;
     case (op_q)
-      LANDED: begin
+      LANDED: if (said_q.begins) begin
         r.landed = row.landed + 32'd1;
         // The first data of a list; its trigger's may come much later.
         if (row.list_sent && row.landed == row.list_first)
@@ -217,13 +241,16 @@ module berth_fp_builder #(
         r.left       = now;
         r.pause      = pause_first;
       end
-      TIMER:
-      if (expired) begin
-        tell       = run_q;
-        tell_first = row.list_first;
-        tell_len   = 7'(row.announced - row.list_first);
-        r.stamp    = now;
-        r.pause    = {1'b0, row.pause} << 1 > {1'b0, row.again} ? row.again : row.pause << 1;
+      TIMER: begin
+        // So that a time which has passed does not come again.
+        if (!after(row.due, now)) r.timed = 1'b0;
+        if (expired) begin
+          tell       = run_q;
+          tell_first = row.list_first;
+          tell_len   = 7'(row.announced - row.list_first);
+          r.stamp    = now;
+          r.pause    = {1'b0, row.pause} << 1 > {1'b0, row.again} ? row.again : row.pause << 1;
+        end
       end
       default:
       case (cmd_op_q)
@@ -235,8 +262,18 @@ module berth_fp_builder #(
           r.max_list = cmd.max_list;
           r.trigger  = cmd.trigger;
           r.index    = cmd.index;
+          r.told     = cmd.told;
+          r.stream   = cmd.stream;
           r.few      = cmd.few;
           r.again    = cmd.again;
+        end
+        berth_row_pkg::STEP_LISTS: begin
+          r.trigger = cmd.trigger;
+          r.index   = cmd.index;
+          r.told    = cmd.told;
+          r.timed   = cmd.timed;
+          r.due     = first_q;
+          if (cmd.trigger == berth_row_pkg::TRIGGER_FIRST && row.list_sent) r.trigger_at = row.list_first;
         end
         berth_row_pkg::STEP_END:  r.on = 1'b0;
         berth_row_pkg::STEP_HOLD: r.hold = 1'b1;
@@ -270,12 +307,15 @@ module berth_fp_builder #(
   assign waited = ago == '0 ? 16'd1 : ago > 32'hffff ? 16'hffff : ago[15:0];
   assign aged   = &row.round[26:20] ? row.round : row.round + 27'(row.round[26:11]);
 
-  logic ready_now;
+  logic may_go, waits, ready_now;
   logic [31:0] fresh_new, out_new;
   assign fresh_new = r.committed - r.announced;
   assign out_new   = r.announced - r.landed;
-  assign ready_now = run_q && r.on && !r.hold && !r.list_sent && fresh_new != '0
+  assign may_go    = run_q && r.on && !r.hold && !r.list_sent && fresh_new != '0
                   && (fresh_new > 32'(row.few) || out_new <= 32'(row.few));
+  // A list waits for its time.
+  assign waits     = r.timed && out_new != '0 && after(r.due, now);
+  assign ready_now = may_go && !waits;
   berth_fp_ready #(
       .QPS(QPS)
   ) lists (
@@ -307,6 +347,7 @@ module berth_fp_builder #(
     first_q  <= cmd.first;
     if (run_q && op_q == COMMAND) {st_announced, st_landed} <= {r.announced, r.landed};
     q_q      <= q_next;
+    said_q   <= l;
     credit_q <= p.credit;
     commit_q <= p.commit;
     early_q  <= p.early;
@@ -328,8 +369,9 @@ module berth_fp_builder #(
   end
 
   assign swept    = run_q && op_q == TIMER;
-  assign swept_on = r.on && !r.hold && r.list_sent && r.again != '0 && !after(r.landed, r.list_first);
-  assign swept_at = r.stamp + 32'(r.pause);
+  assign swept_on = (r.on && !r.hold && r.list_sent && r.again != '0 && !after(r.landed, r.list_first))
+                 || (may_go && waits);
+  assign swept_at = r.list_sent ? r.stamp + 32'(r.pause) : r.due;
 
   // ---- a list goes out ----------------------------------------------------------------------------
   // Two sizes at a time, from a memory of even and one of odd numbers. `left` counts those that are not read yet.
@@ -365,15 +407,21 @@ module berth_fp_builder #(
   assign lfr.first = tell_first_q;
   assign lfr.n     = n_q;
   assign lfr.sizes = odd_q ? {sizes[31:0], sizes[63:32]} : sizes;
-  logic [31:0] sum_q, sum;
-  assign sum        = sum_q + lfr.sizes[31:0] + (two_q ? lfr.sizes[63:32] : 32'd0);
+  logic [31:0] sum_q, sum, rest_q, rest, second;
+  logic begun_q;
+  assign second     = two_q ? lfr.sizes[63:32] : 32'd0;
+  assign sum        = sum_q + lfr.sizes[31:0] + second;
   assign told.bytes = sum;
+  // Without the first credit.
+  assign rest       = rest_q + (begun_q ? lfr.sizes[31:0] : 32'd0) + second;
   assign told.round = round_q;
   always_ff @(posedge clk) begin
     if (head_q && lfr_ready) head_q <= 1'b0;
     if (size_take) begin
       there_q <= 1'b0;
       sum_q   <= sum;
+      rest_q  <= rest;
+      begun_q <= 1'b1;
     end
     if (size_re) begin
       there_q <= 1'b1;
@@ -387,6 +435,8 @@ module berth_fp_builder #(
       lfr_q     <= q_q;
       epoch_q   <= row.epoch;
       sum_q     <= '0;
+      rest_q    <= '0;
+      begun_q   <= 1'b0;
       new_q     <= op_q == LIST;
       round_q   <= row.round[26:11];
       tell_first_q <= tell_first;
@@ -400,6 +450,37 @@ module berth_fp_builder #(
       left_q  <= '0;
     end
   end
+
+  // ---- how credits are used ----------------------------------------------------------------------
+  berth_card_pkg::lap_t lap;
+  logic lap_valid;
+  assign lap_valid = run_q && (op_q == LANDED || (tell && op_q == LIST) || (op_q == COMMAND && (cmd_op_q == berth_row_pkg::STEP_START
+                  || cmd_op_q == berth_row_pkg::STEP_VOID || cmd_op_q == berth_row_pkg::STEP_RECLAIM)));
+  assign lap.sent  = op_q == LIST;
+  assign lap.begins = op_q == LANDED && said_q.begins;
+  assign lap.starts = op_q == COMMAND && cmd_op_q == berth_row_pkg::STEP_START;
+  assign lap.voids  = op_q == COMMAND;
+  assign lap.said   = op_q == LANDED && said_q.said && row.stream;
+  assign lap.remaining = said_q.remaining;
+  assign lap.proof  = row.list_sent && row.landed == row.list_first;
+  assign lap.told   = row.told;
+  assign lap.out    = op_q == LANDED ? out_new[7:0] : out[7:0];
+  berth_fp_meter #(
+      .QPS(QPS)
+  ) meter (
+      .clk,
+      .now,
+      .lap_valid,
+      .lap_q(q_q),
+      .lap,
+      .told_valid,
+      .told_q,
+      .told_rest(rest),
+      .use_valid,
+      .use_q,
+      .ask_q(use_ask_q),
+      .use_told
+  );
 
   // `busy` leaves out the timer, which is never idle.
   assign busy = p_valid || l_valid || ready_busy || out_busy || (run_q && op_q != TIMER);

@@ -170,7 +170,8 @@ module berth_fp_grant #(
   logic [3:0] slot_q;
   logic [1:0] kind_q;
   logic [7:0] status_q;
-  logic [3:0] cmd_q_op, look_slot;
+  logic [3:0] look_slot;
+  logic [4:0] cmd_q_op;
   logic [7:0] asid_q, end_q, first_q, sge_q;
   logic [15:0] recv_q;
   logic ask_valid, adv_valid, ask_pop, adv_pop, ask_busy, adv_busy;

@@ -187,9 +187,9 @@ module berth_fp_rx #(
   always_comb for (int unsigned i = 0; i < 8; i++) key_staged[32*i+:32] = stage[S_KEY+5'(i)];
   logic [5:0] word_q6;
   logic [4:0] todo_q, c_ready;     // arrival, recv_complete, recv_wqe, grant, builder
-  logic [3:0] c_op_q;
+  logic [4:0] c_op_q;
   logic [4:0] who;
-  logic [3:0] what;
+  logic [4:0] what;
   logic [2:0] step_q, rest_q;
   logic [1:0] drain_q;
   logic drain_waits, dn_works;
@@ -251,6 +251,7 @@ module berth_fp_rx #(
       {berth_row_pkg::RECV_CMD_RECLAIM, 3'd1}: who = 5'b00001;
       {berth_row_pkg::RECV_CMD_RECLAIM, 3'd2}: {who, what} = {5'b10000, berth_row_pkg::STEP_RECLAIM};
       {berth_row_pkg::RECV_CMD_RECLAIM, 3'd3}: {who, what} = {5'b01000, berth_row_pkg::STEP_VOID};
+      {berth_row_pkg::RECV_CMD_LISTS, 3'd0}:  {who, what} = {5'b10000, berth_row_pkg::STEP_LISTS};
       {berth_row_pkg::RECV_CMD_REVOKE, 3'd1}: {who, what} = {5'b10000, berth_row_pkg::STEP_UNPOST};
       {berth_row_pkg::RECV_CMD_REVOKE, 3'd2}: {who, what} = {5'b01000, berth_row_pkg::STEP_UNPOST};
       default: steps_over = 1'b1;
@@ -288,7 +289,7 @@ module berth_fp_rx #(
             c_state_q <= command.opcode == berth_row_pkg::RECV_CMD_END ? C_ROW
                        : command.opcode == berth_row_pkg::RECV_CMD_KEY_STORE || command.opcode == berth_row_pkg::RECV_CMD_KEY_LOAD ? C_KEY
                        : C_STEP;
-          else if (!fc.we && fc.word >= berth_row_pkg::RECV_HELD && fc.word <= berth_row_pkg::RECV_ACCESS_RANGE + 6'd2) begin
+          else if (!fc.we && fc.word >= berth_row_pkg::RECV_HELD && fc.word <= berth_row_pkg::RECV_USE) begin
             command_q <= READ;
             c_state_q <= C_STEP;
           end else begin
@@ -310,7 +311,7 @@ module berth_fp_rx #(
           else if (command_q == berth_row_pkg::RECV_CMD_REVOKE) c_state_q <= C_WALK;
           else if (command_q == READ || command_q == berth_row_pkg::RECV_CMD_END || command_q == berth_row_pkg::RECV_CMD_HOLD || command_q == berth_row_pkg::RECV_CMD_VOID || command_q == berth_row_pkg::RECV_CMD_SQUEEZE
               || command_q == berth_row_pkg::RECV_CMD_REST || command_q == berth_row_pkg::RECV_CMD_CANCEL || command_q == berth_row_pkg::RECV_CMD_RECLAIM || command_q == berth_row_pkg::RECV_CMD_INVALIDATED
-              || command_q == berth_row_pkg::RECV_CMD_NOT_INVALIDATED) begin
+              || command_q == berth_row_pkg::RECV_CMD_NOT_INVALIDATED || command_q == berth_row_pkg::RECV_CMD_LISTS) begin
             fc_ack   <= 1'b1;
             c_state_q <= C_IDLE;
           end else c_state_q <= C_ROW;
@@ -339,7 +340,10 @@ module berth_fp_rx #(
           berth_row_pkg::RECV_ACCESS_KEY: fc_rdata <= refused.key;
           berth_row_pkg::RECV_ACCESS_RANGE: fc_rdata <= refused.va[31:0];
           berth_row_pkg::RECV_ACCESS_RANGE + 6'd1: fc_rdata <= refused.va[63:32];
-          default: fc_rdata <= refused.len;
+          berth_row_pkg::RECV_ACCESS_RANGE + 6'd2: fc_rdata <= refused.len;
+          berth_row_pkg::RECV_GAPS: fc_rdata <= use_told.gaps;
+          berth_row_pkg::RECV_TIMES: fc_rdata <= use_told.times;
+          default: fc_rdata <= use_told.used;
         endcase
         if (rest_q == '0 && (word_q6 != berth_row_pkg::RECV_HELD || (drain_q == 2'd3 && !drain_waits))) c_state_q <= C_STEP;
       end
@@ -643,6 +647,7 @@ module berth_fp_rx #(
   // ---- packets ----------------------------------------------------------------------------
   logic ann_we, ring_we, placed_valid, placed_ready, placed_err, place_valid, place_ready, ar_free_valid;
   logic landed_valid, landed_ready, done_valid, done_ready, broken_valid;
+  berth_card_pkg::landed_t landed;
   logic [QW-1:0] ann_q, ring_q, placed_q, landed_q, broken_q, place_q, done_q;
   logic [31:0] ann_number;
   logic [6:0] ring_at;
@@ -756,6 +761,7 @@ module berth_fp_rx #(
       .landed_valid,
       .landed_ready,
       .landed_q,
+      .landed,
       .done_valid,
       .done_ready,
       .done_q,
@@ -838,7 +844,7 @@ module berth_fp_rx #(
   assign ev.answer = rsp_valid && rsp_ready;
   assign ev.atomic = changed_valid && !changed.failed;
 
-  assign trace_landed   = landed_valid && landed_ready;
+  assign trace_landed   = landed_valid && landed_ready && landed.begins;
   assign trace_landed_q = landed_q;
 
   logic sge_we, pend_we, parsed_we, freed_we;
@@ -1110,6 +1116,9 @@ module berth_fp_rx #(
       .ev_stray(grant_stray)
   );
 
+  logic use_valid;
+  logic [QW-1:0] use_q;
+  berth_card_pkg::use_t use_told;
   berth_card_pkg::builder_step_t builder_cmd;
   assign builder_cmd.op       = c_op_q;
   assign builder_cmd.first    = stage[S_FIRST];
@@ -1117,6 +1126,9 @@ module berth_fp_rx #(
   assign builder_cmd.max_list = c_lists.longest;
   assign builder_cmd.trigger  = c_lists.trigger;
   assign builder_cmd.index    = c_lists.index;
+  assign builder_cmd.timed    = c_lists.timed;
+  assign builder_cmd.told     = c_lists.told;
+  assign builder_cmd.stream   = !c_mode.message;
   assign builder_cmd.few      = c_lists.few;
   assign builder_cmd.again    = stage[S_AGAIN][15:0];
   assign builder_cmd.foreign  = c_mode.foreign;
@@ -1140,6 +1152,7 @@ module berth_fp_rx #(
       .landed_valid,
       .landed_ready,
       .landed_q,
+      .landed,
       .ann_we,
       .ann_q,
       .ann_number,
@@ -1153,6 +1166,10 @@ module berth_fp_rx #(
       .told,
       .proof_valid,
       .proof_q,
+      .use_valid,
+      .use_q,
+      .use_ask_q(c_q),
+      .use_told,
       .ev_posted(ev.posted),
       .ev_list(ev.lists),
       .ev_list_len(ev.list_len),
@@ -1245,22 +1262,23 @@ module berth_fp_rx #(
   end
 
   // ---- exceptions -----------------------------------------------------------------------------------
-  // A broken connection; a receive queue that cannot be read, or a doorbell that cannot be; memory that has come; a key to end.
+  // A broken connection; a receive queue that cannot be read, or a doorbell that cannot be; memory that has come; a key to end; how
+  // credits are used.
   localparam int unsigned FE_W = 32;
   logic fe_busy;
-  logic [3:0] fe_source;
+  logic [4:0] fe_source;
   logic [QW-1:0] fe_q;
   logic [FE_W-1:0] fe_what;
   berth_fp_events #(
       .QPS(QPS),
-      .SOURCES(4),
+      .SOURCES(5),
       .W(FE_W)
   ) events (
       .clk,
       .rst,
-      .put({invalidate_valid, came_valid, lost_valid, broken_valid}),
-      .put_q({invalidate_q, came_q, lost_q, broken_q}),
-      .put_word({32'd0, came_status, came_psn, FE_W'({lost_index, lost_pi}), FE_W'(broken_fault)}),
+      .put({use_valid, invalidate_valid, came_valid, lost_valid, broken_valid}),
+      .put_q({use_q, invalidate_q, came_q, lost_q, broken_q}),
+      .put_word({32'd0, 32'd0, came_status, came_psn, FE_W'({lost_index, lost_pi}), FE_W'(broken_fault)}),
       .clear(qp_starts),
       .clear_q(fc.qpn[QW-1:0]),
       .valid(fe_valid),
@@ -1270,9 +1288,9 @@ module berth_fp_rx #(
       .word(fe_what),
       .busy(fe_busy)
   );
-  assign fe.code     = fe_source[0] ? berth_row_pkg::EVENT_BROKEN : fe_source[3] ? berth_row_pkg::EVENT_INVALIDATE : fe_source[2] ? berth_row_pkg::EVENT_TARGET : fe_source[1] && fe_what[16] ? berth_row_pkg::EVENT_RECEIVE_INDEX : berth_row_pkg::EVENT_RECEIVE_QUEUE;
+  assign fe.code     = fe_source[0] ? berth_row_pkg::EVENT_BROKEN : fe_source[4] ? berth_row_pkg::EVENT_USE : fe_source[3] ? berth_row_pkg::EVENT_INVALIDATE : fe_source[2] ? berth_row_pkg::EVENT_TARGET : fe_source[1] && fe_what[16] ? berth_row_pkg::EVENT_RECEIVE_INDEX : berth_row_pkg::EVENT_RECEIVE_QUEUE;
   assign fe.qpn      = 16'(fe_q);
-  assign fe.argument = fe_source[3] || fe_source[2] ? {8'd0, fe_what} : {24'd0, fe_what[15:0]};
+  assign fe.argument = fe_source[4:2] != '0 ? {8'd0, fe_what} : {24'd0, fe_what[15:0]};
 
   assign busy = rf_valid || ls_valid || tg_busy || ar_busy || rs_busy || pl_busy || dn_busy || rq_busy || gr_busy || bd_busy
              || free_valid != '0 || fe_busy || xa_valid || c_state_q != C_IDLE;

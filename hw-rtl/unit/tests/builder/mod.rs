@@ -2,7 +2,8 @@
 //! Everything around `berth_fp_builder`: who posts credits, where data land, commands, and who sends lists.
 //!
 //! Beside each QP of the engine stands the protocol's [`Announcer`]. It is given the same credits, data and commands, and must
-//! send the same lists and repeats, see the same proofs, and measure the same time. What the engine was given and has not
+//! send the same lists and repeats, see the same proofs, and measure the same time. A [`Meter`] beside it must report the same
+//! use of credits. What the engine was given and has not
 //! told anything about waits: it goes to the model when the engine tells something that needs it, and all of it does at rest.
 //! So the order in which the engine does what waits is its own.
 //!
@@ -10,10 +11,11 @@
 //! looked at, that what is not busy does nothing.
 
 use berth_abi::card::FAST_PROBE;
+use berth_abi::rows::recv;
 use berth_protocol::credit::announcer::{Announcer, Options};
 use berth_protocol::credit::entry::{Body, Name};
 use berth_protocol::credit::list::Trigger;
-use berth_protocol::credit::policy::{Kind, Settings};
+use berth_protocol::credit::policy::{Kind, Meter, Settings, Use};
 use berth_random::Rng;
 use berth_rtl_unit::{Named, Op};
 use std::collections::{BTreeMap, VecDeque};
@@ -26,7 +28,7 @@ const IDLE: u64 = 3 * QPS as u64;
 /// Clocks in which what has been given is done with, but for lists that wait.
 const SOON: u64 = 40;
 
-/// A command; `first` is VOID's, and all behind it but the epoch are START's.
+/// A command; `first` is VOID's, `trigger`, `index`, `told` and `due` are LISTS's, and all but `first` and `due` START's.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
     pub op: Op,
@@ -34,9 +36,13 @@ pub struct Command {
     pub first: u32,
     pub epoch: u32,
     pub max_list: u8,
-    /// 3: adaptive; else as `Trigger::to_arg` has it.
+    /// `TRIGGER_*`.
     pub trigger: u8,
     pub index: u8,
+    /// Lists wait until then.
+    pub due: Option<u64>,
+    pub told: bool,
+    pub stream: bool,
     pub few: u8,
     pub repeat: u16,
     pub foreign: bool,
@@ -46,7 +52,9 @@ impl Command {
     /// One whose lists have up to 64 credits, the first buffer as trigger, and are never repeated.
     pub fn new(op: Op, q: u32) -> Self {
         let epoch = 0x1234_5678 ^ q;
-        Self { op, q, first: 0, epoch, max_list: 64, trigger: 0, index: 0, few: 0, repeat: 0, foreign: false }
+        let (told, stream) = (true, true);
+        let (trigger, index, due, foreign) = (0, 0, None, false);
+        Self { op, q, first: 0, epoch, max_list: 64, trigger, index, due, told, stream, few: 0, repeat: 0, foreign }
     }
 }
 
@@ -58,6 +66,14 @@ pub struct Post {
     pub size: Option<u32>,
     pub commit: bool,
     pub early: bool,
+}
+
+/// What comes from the arrival engine of a piece: its first packet, what its last one says.
+#[derive(Clone, Copy, Debug)]
+pub struct Landed {
+    pub q: u32,
+    pub begins: bool,
+    pub said: Option<u32>,
 }
 
 /// A list that was told.
@@ -90,8 +106,14 @@ pub struct Qp {
     model: Announcer,
     /// What the engine was given and the model was not.
     posts: VecDeque<Post>,
-    landings: u32,
+    landings: VecDeque<Landed>,
     held: bool,
+    early: bool,
+    meter: Meter,
+    /// What the meter has reported, as rows have it, and the engine has not.
+    reports: VecDeque<[u32; 3]>,
+    /// What the last list waited for has come with a command.
+    proven: bool,
 }
 
 impl Qp {
@@ -108,7 +130,9 @@ impl Qp {
         if !start.foreign {
             model.connect(0, Name::default(), Name::default());
         }
-        Self { start, epoch: start.epoch, model, posts: VecDeque::new(), landings: 0, held: false }
+        let (posts, landings, reports) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        let (held, early, proven) = (false, false, false);
+        Self { start, epoch: start.epoch, model, posts, landings, held, early, meter: Meter::new(), reports, proven }
     }
 
     pub fn is_foreign(&self) -> bool {
@@ -129,16 +153,39 @@ impl Qp {
     }
 
     pub fn landed(&self) -> u32 {
-        self.model.builder().numbers().2 + self.landings
+        self.model.builder().numbers().2 + self.landings.iter().filter(|l| l.begins).count() as u32
     }
 
-    /// The next piece that waits has landed. Whether it was what the last list waited for.
+    /// The next piece that waits has landed, or ended. Whether it was what the last list waited for.
     fn give_landing(&mut self, now: u64) -> bool {
-        assert!(self.landings > 0, "no piece has come: {self:?}");
-        self.landings -= 1;
-        let waited = self.model.builder().waits();
+        let Some(Landed { begins, said, .. }) = self.landings.pop_front() else {
+            panic!("no piece has come: {self:?}")
+        };
+        let said = said.filter(|_| self.start.stream);
+        if !begins {
+            said.into_iter().for_each(|remaining| self.meter.remaining(remaining));
+            return false;
+        }
+        let builder = self.model.builder();
+        let (waited, proof) = (builder.waits(), builder.rtrip() == Some(builder.numbers().2));
         assert!(self.model.landed(now, None), "the test lands what is not announced");
+        let (out, bytes) = (self.model.builder().outstanding(), self.model.outstanding_bytes());
+        let report = self.meter.landed(now, proof, out, bytes, said);
+        self.reports.extend(report.filter(|_| self.start.told).map(|report| words(&report)));
         waited && !self.model.builder().waits()
+    }
+
+    /// The engine has reported how credits are used.
+    fn report(&mut self, now: u64) -> [u32; 3] {
+        while self.reports.is_empty() {
+            assert!(!self.give_landing(now), "no proof: {self:?}");
+        }
+        self.reports.pop_front().expect("a report")
+    }
+
+    /// A list that may go but for its time goes then.
+    fn waits_until(&self, now: u64) -> Option<u64> {
+        self.start.due.filter(|due| *due > now && self.model.builder().outstanding() > 0)
     }
 
     fn give_post(&mut self, now: u64) {
@@ -149,6 +196,7 @@ impl Qp {
             }
         }
         if post.commit {
+            self.early = post.early;
             self.model.set_policy(policy(&self.start, post.early));
             self.model.commit();
         }
@@ -167,18 +215,21 @@ impl Qp {
     }
 
     fn give_landings(&mut self, now: u64) {
-        while self.landings > 0 {
+        while !self.landings.is_empty() {
             assert!(!self.give_landing(now), "no proof: {self:?}");
         }
     }
 
     /// The engine says that what the last list waited for has come.
     fn prove(&mut self, now: u64) {
-        while !self.give_landing(now) {}
+        while !std::mem::take(&mut self.proven) && !self.give_landing(now) {}
     }
 
     /// What the model would say now: the first credit of a list and its sizes.
     fn says(&self, now: u64, new: bool) -> Option<(Announcer, u32, Vec<u32>)> {
+        if new && self.waits_until(now).is_some() {
+            return None;
+        }
         let mut model = self.model.clone();
         let Body::List(part) = model.poll(now)?.body else { panic!("no list: {self:?}") };
         let is_new = model.builder().numbers().1 != self.announced();
@@ -189,14 +240,17 @@ impl Qp {
     fn list(&mut self, now: u64, n: u32, new: bool) -> (u32, Vec<u32>) {
         loop {
             if let Some((model, first, sizes)) = self.says(now, new).filter(|said| said.2.len() as u32 == n) {
+                if new {
+                    self.meter.sent(now, self.model.builder().outstanding());
+                }
                 self.model = model;
                 return (first, sizes);
             }
             assert!(new, "a repeat of {n} at {now} that may not be: {self:?}");
-            match (self.landings, self.posts.is_empty()) {
-                (1.., _) => assert!(!self.give_landing(now), "no proof: {self:?}"),
-                (0, false) => self.give_post(now),
-                (0, true) => panic!("a list of {n} at {now} that may not be: {self:?}"),
+            match (self.landings.is_empty(), self.posts.is_empty()) {
+                (false, _) => assert!(!self.give_landing(now), "no proof: {self:?}"),
+                (true, false) => self.give_post(now),
+                (true, true) => panic!("a list of {n} at {now} that may not be: {self:?}"),
             }
         }
     }
@@ -210,11 +264,35 @@ impl Qp {
 /// What the next lists of a QP wait for.
 fn policy(start: &Command, early: bool) -> Settings {
     let chosen = u32::from(start.trigger) | u32::from(start.index) << 8;
-    Settings::of(match if early { Trigger::from_arg_bounded(chosen) } else { Trigger::from_arg(chosen) } {
+    Settings::of(match Trigger::from_arg(chosen, early) {
         Trigger::First => Kind::First,
         Trigger::Last => Kind::Last,
         Trigger::Between(index) => Kind::Between(index),
+        Trigger::Quarters(quarters) => Kind::Quarters(quarters),
+        Trigger::Behind(behind) => Kind::Behind(behind),
     })
+}
+
+/// A report as rows have it.
+fn words(report: &Use) -> [u32; 3] {
+    let most = |value: u64, bits: u32| value.min((1 << bits) - 1) as u32;
+    [
+        recv::Gaps { count: report.gaps.min(255), sum: most(report.time, 24) }.word(),
+        recv::Times {
+            led: report.lead.is_some().into(),
+            longest: most(report.longest, 15),
+            lead: most(report.lead.unwrap_or(0), 16),
+        }
+        .word(),
+        recv::Use {
+            left: report.left,
+            outstanding: report.outstanding,
+            covered: report.covered.into(),
+            waited: report.waited.into(),
+            dry: report.dry.into(),
+        }
+        .word(),
+    ]
 }
 
 /// The engine and what is around it.
@@ -238,7 +316,13 @@ pub struct Rig {
     pub sweeps: Vec<(u64, bool)>,
     commands: VecDeque<Command>,
     posts: VecDeque<Post>,
-    landings: VecDeque<u32>,
+    landings: VecDeque<Landed>,
+    /// Reports in the order in which they came.
+    pub uses: Vec<(u32, [u32; 3])>,
+    /// One that was told two clocks before, one clock before, as the model has it.
+    asked: [Option<(u32, [u32; 3])>; 2],
+    /// What is given at once may be done in any order: reports are counted only.
+    pub together: bool,
     shown: [bool; 2],
     telling: Option<Telling>,
     /// The list that must begin in this clock.
@@ -278,6 +362,9 @@ impl Rig {
             commands: VecDeque::new(),
             posts: VecDeque::new(),
             landings: VecDeque::new(),
+            uses: Vec::new(),
+            asked: [None; 2],
+            together: false,
             shown: [false; 2],
             telling: None,
             begins: None,
@@ -318,12 +405,17 @@ impl Rig {
 
     /// The first packet of a QP's next piece has come.
     pub fn land(&mut self, q: u32) {
-        self.landings.push_back(q);
+        self.landed(Landed { q, begins: true, said: None });
+    }
+
+    /// Something has come of a piece.
+    pub fn landed(&mut self, landed: Landed) {
+        self.landings.push_back(landed);
     }
 
     /// Credits of a QP that are announced and that no data have come for, those that are to come included.
     pub fn out(&self, q: u32) -> u32 {
-        let to_come = self.landings.iter().filter(|&&l| l == q).count() as u32;
+        let to_come = self.landings.iter().filter(|l| l.q == q && l.begins).count() as u32;
         self.qps[&q].announced() - self.qps[&q].landed() - to_come
     }
 
@@ -343,7 +435,10 @@ impl Rig {
         }
         assert_eq!(self.posted.0, self.posted.1, "credits posted");
         let (now, room, hurry) = (self.now, self.room, self.hurry);
-        self.qps.values_mut().for_each(|qp| qp.give_all(now));
+        for (q, qp) in &mut self.qps {
+            qp.give_all(now);
+            assert!(qp.reports.is_empty(), "QP {q}: no report: {qp:?}");
+        }
         // One that waits for room is forgotten when there is some, if it may not go by then.
         let waits = self.qps.values().any(|qp| qp.says(now, true).is_some());
         assert!(if room { !self.m.is("busy") } else { !waits || self.m.is("busy") }, "busy at rest");
@@ -424,14 +519,21 @@ impl Rig {
             m.set("post.early", p.early);
         }
         m.set("landed_valid", self.shown[1]);
-        if let Some(&q) = self.landings.front() {
-            m.set("landed_q", q);
+        if let Some(l) = self.landings.front() {
+            m.set("landed_q", l.q);
+            m.set("landed.begins", l.begins);
+            m.set("landed.said", l.said.is_some());
+            m.set("landed.remaining", l.said.unwrap_or(0));
         }
+        m.set("use_ask_q", self.asked[0].map_or(0, |(q, _)| q));
         m.set("cmd_valid", !self.commands.is_empty());
         if let Some(c) = self.commands.front() {
             m.set("cmd.op", c.op as u8);
             m.set("cmd_q", c.q);
-            m.set("cmd.first", c.first);
+            m.set("cmd.first", c.due.map_or(c.first, |due| due as u32));
+            m.set("cmd.timed", c.due.is_some());
+            m.set("cmd.told", c.told);
+            m.set("cmd.stream", c.stream);
             m.set("cmd.epoch", c.epoch);
             m.set("cmd.max_list", c.max_list);
             m.set("cmd.trigger", c.trigger);
@@ -445,6 +547,7 @@ impl Rig {
     fn check(&mut self) {
         self.check_list();
         let told = self.check_operation();
+        self.check_use();
         self.check_timer();
         let (post, landing) = (self.m.is("post_ready"), self.m.is("landed_ready"));
         let given = self.shown.contains(&true) || !self.commands.is_empty();
@@ -462,8 +565,8 @@ impl Rig {
         }
         if self.shown[1] && landing {
             self.shown[1] = false;
-            let q = self.landings.pop_front().expect("a landing");
-            self.qps.get_mut(&q).expect("a QP").landings += 1;
+            let landed = self.landings.pop_front().expect("a landing");
+            self.qps.get_mut(&landed.q).expect("a QP").landings.push_back(landed);
         }
         if given {
             self.given_at = self.cycle;
@@ -496,6 +599,7 @@ impl Rig {
             Op::Hold => qp.model.hold(),
             Op::Void => {
                 qp.epoch = c.epoch;
+                qp.meter.voided();
                 assert!(qp.model.void(c.first), "the test voids what is used: {qp:?}");
             }
             Op::Unpost => qp.model.unpost(),
@@ -503,6 +607,17 @@ impl Rig {
                 // What has landed counts, however soon the command comes.
                 qp.give_landings(now);
                 qp.model.reclaim();
+                qp.meter.voided();
+            }
+            Op::Lists => {
+                let Command { trigger, index, due, told, .. } = c;
+                qp.start = Command { trigger, index, due, told, ..qp.start };
+                let waited = qp.model.builder().waits();
+                qp.model.set_policy(policy(&qp.start, qp.early));
+                if c.trigger == 0 {
+                    qp.model.skip_trigger();
+                }
+                qp.proven = waited && !qp.model.builder().waits();
             }
             _ => (),
         }
@@ -533,6 +648,25 @@ impl Rig {
         }
         assert!(self.commanded.take().is_none_or(|q| announced.is_some_and(|a| a.0 == q)), "a command tells it");
         list || proof.is_some() || posted || announced.is_some()
+    }
+
+    /// Reports of how credits are used.
+    fn check_use(&mut self) {
+        if let Some((q, wanted)) = self.asked[1].take() {
+            let seen = ["use_told.gaps", "use_told.times", "use_told.used"].map(|word| self.m.get(word) as u32);
+            // Without a lead its time means nothing.
+            let lead = if wanted[1] >> 31 == 0 { !0xffff } else { !0 };
+            let seen = [seen[0], seen[1] & lead, seen[2]];
+            assert!(self.together || seen == wanted, "QP {q}: {seen:x?}, not {wanted:x?}");
+            self.uses.push((q, seen));
+        }
+        self.asked = [None, self.asked[0]];
+        if self.m.is("use_valid") {
+            let (q, now) = (self.m.get("use_q") as u32, self.now);
+            let report = self.qps.get_mut(&q).expect("a QP").report(now);
+            self.asked[0] = Some((q, report));
+            self.moved = self.cycle;
+        }
     }
 
     /// A list of `n` credits must begin to leave in the next clock.
@@ -566,7 +700,8 @@ impl Rig {
             let qp = self.qps.get_mut(&q);
             let timer = qp.and_then(|qp| {
                 qp.give_all(now);
-                qp.repeats_at()
+                let waits = qp.waits_until(now).filter(|due| qp.says(*due, true).is_some());
+                waits.or_else(|| qp.repeats_at())
             });
             assert_eq!(on.then_some(at), timer.map(|at| at as u32), "QP {q}: its timer: {:?}", self.qps.get(&q));
             assert!(timer.is_none_or(|at| at > now), "QP {q}: no repeat");

@@ -658,7 +658,7 @@ impl Rig {
             log2_mtu: w.log2_mtu.into(),
         };
         let (trigger, index) = w.trigger;
-        let lists = recv::Lists { few: w.few, index, trigger, longest: w.max_list };
+        let lists = recv::Lists { few: w.few, index, trigger, longest: w.max_list, ..recv::Lists::default() };
         let words = [
             (recv::MODE, mode.word()),
             (recv::IP, u32::from_be_bytes(ip)),
