@@ -19,7 +19,7 @@
 //!
 //! Lock order, outermost first: `Card::naming` or `Link::registered`, the lock of the network configuration (`Rtnl`);
 //! `Context::control`, `Card::reset_lock`, `Card::events`, `AddressSpace::space` (pages and requests), the process's budget (`Share::budget`), the card's
-//! (`PageService::budget`), then the leaves: `table`, `waiting`, `needs` and `spaces` of the page
+//! (`PageService::budget`), then the leaves: `table`, `waiting`, `pool`, `costs`, `needs` and `spaces` of the page
 //! service, `answers`, `cmd`, `calls`, `log` and `owner` of the card, and `Registry::tables` or a
 //! context's `objects`, under either of which its events are queued and dropped. All from
 //! `AddressSpace::space` on are spin locks. The MMU notifier takes only these; none of them is held
@@ -301,6 +301,7 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Regist
         linger_ms: params.linger_ms,
         card_pages: params.card_pages().min(sizes.table.entries().into()),
         context_pages: params.process_pages(),
+        copy_pages: params.copy_pages().min(sizes.table.entries().into()),
     };
     let registry = Card::new(gate.gate(), regs, card)
         .and_then(|card| {
@@ -329,6 +330,7 @@ fn given() -> Params {
         linger_ms: module_parameters::linger_ms.value(),
         card_budget: module_parameters::card_budget.value(),
         process_budget: module_parameters::process_budget.value(),
+        copy_pool: module_parameters::copy_pool.value(),
         max_process_qps: module_parameters::max_process_qps.value(),
         max_process_cqs: module_parameters::max_process_cqs.value(),
         max_process_contexts: module_parameters::max_process_contexts.value(),
@@ -401,6 +403,10 @@ module! {
         process_budget: u64 {
             default: 8388608,
             description: "Bytes that one process may have pinned",
+        },
+        copy_pool: u64 {
+            default: 4194304,
+            description: "Bytes that one card may have copied for sending; 0: none",
         },
         max_process_qps: u32 {
             default: 48,

@@ -48,6 +48,11 @@ fn budget(registry: &Arc<Registry>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "limit {}", budget.limit * PAGE)?;
     writeln!(f, "pinned {}", budget.pinned * PAGE)?;
     writeln!(f, "pinned_for_receive {}", budget.receive * PAGE)?;
+    let (copies, most) = {
+        let pool = registry.pages.pool.lock();
+        (pool.used, pool.limit)
+    };
+    writeln!(f, "copies {} limit {}", copies * PAGE, most * PAGE)?;
     for asid in 1..crate::abi::card::NUM_ASIDS {
         if let Some(space) = registry.pages.space(asid) {
             let budget = space.lock().budget;

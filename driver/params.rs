@@ -23,6 +23,8 @@ pub(crate) struct Params {
     pub(crate) card_budget: u64,
     /// Bytes that one process may have pinned.
     pub(crate) process_budget: u64,
+    /// Bytes that one card may have copied for sending.
+    pub(crate) copy_pool: u64,
     /// Queue pairs of one process.
     pub(crate) max_process_qps: u32,
     /// Completion queues of one process.
@@ -48,6 +50,7 @@ impl Params {
             ("linger_ms", u64::from(self.linger_ms), (0, DAY_MS)),
             ("card_budget", self.card_budget, budget),
             ("process_budget", self.process_budget, budget),
+            ("copy_pool", self.copy_pool, (0, MOST_ENTRIES * PAGE)),
             (
                 "max_process_qps",
                 u64::from(self.max_process_qps),
@@ -89,6 +92,7 @@ impl Params {
         for (name, value) in [
             ("card_budget", self.card_budget),
             ("process_budget", self.process_budget),
+            ("copy_pool", self.copy_pool),
         ] {
             if value % PAGE != 0 {
                 pr_warn!(
@@ -112,6 +116,11 @@ impl Params {
     /// The card's budget in pages.
     pub(crate) fn card_pages(&self) -> u64 {
         self.card_budget / PAGE
+    }
+
+    /// Pages that one card may have for copies.
+    pub(crate) fn copy_pages(&self) -> u64 {
+        self.copy_pool / PAGE
     }
 
     /// A process's budget in pages; the card's, which may change, holds as well.

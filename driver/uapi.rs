@@ -236,6 +236,9 @@ impl Session {
                     let _ = self.context().map(|c| c.end_qp(&qp));
                 },
             ),
+            IOC_COPIES => {
+                Self::exchange(arg, |a| self.context()?.copies_gone(a), |_: &Copies, ()| {})
+            }
             IOC_DESTROY_QP => Self::take(arg, |a| self.context()?.destroy_qp(handle(a)?)),
             IOC_QUERY_QP => Self::exchange(
                 arg,

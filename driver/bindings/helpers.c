@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <linux/etherdevice.h>
+#include <linux/kthread.h>
+#include <linux/mm.h>
+#include <linux/uaccess.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/uverbs_ioctl.h>
 
@@ -205,10 +208,27 @@ int helper_rdma_map_page(struct ib_ucontext *context, struct vm_area_struct *are
 	return rdma_user_mmap_io(context, area, pfn, PAGE_SIZE, pgprot_noncached(area->vm_page_prot), NULL);
 }
 
-/* Bytes of the caller's memory that cannot be brought in. */
+/* Bytes of the memory that the caller reads which cannot be brought in. */
 size_t helper_fault_in(u64 address, size_t bytes, bool write)
 {
 	char __user *at = u64_to_user_ptr(address);
 
 	return write ? fault_in_safe_writeable(at, bytes) : fault_in_readable(at, bytes);
+}
+
+/* From now on the calling kernel thread, which has no address space, reads memory of this one. */
+void helper_use_mm(struct mm_struct *mm)
+{
+	kthread_use_mm(mm);
+}
+
+void helper_unuse_mm(struct mm_struct *mm)
+{
+	kthread_unuse_mm(mm);
+}
+
+/* Bytes that cannot be copied to a page without a fault: none or all. */
+size_t helper_copy_in(struct page *to, u64 from, size_t bytes)
+{
+	return copy_from_user_nofault(page_address(to), u64_to_user_ptr(from), bytes) ? bytes : 0;
 }

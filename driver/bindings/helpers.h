@@ -46,5 +46,8 @@ struct ib_udata *helper_uverbs_udata(struct uverbs_attr_bundle *attrs);
 struct ib_ucontext *helper_rdma_udata_context(struct ib_udata *udata);
 int helper_rdma_map_page(struct ib_ucontext *context, struct vm_area_struct *area, unsigned long pfn);
 size_t helper_fault_in(u64 address, size_t bytes, bool write);
+void helper_use_mm(struct mm_struct *mm);
+void helper_unuse_mm(struct mm_struct *mm);
+size_t helper_copy_in(struct page *to, u64 from, size_t bytes);
 
 #endif

@@ -4,6 +4,7 @@
 
 pub(crate) mod abi_bytes;
 pub(crate) mod bindings;
+pub(crate) mod copy;
 #[cfg(CONFIG_INFINIBAND)]
 pub(crate) mod crc;
 pub(crate) mod doorbell;

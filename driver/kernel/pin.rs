@@ -401,6 +401,11 @@ impl SharedPages {
         self.mapped.as_ref().map_or(0, |m| m.addr)
     }
 
+    /// The first of the pages, none of which is of high memory.
+    pub(super) fn first_page(&self) -> *mut bindings::page {
+        self.pages.as_ptr()
+    }
+
     /// Maps the pages, all of them, to a process. The mapping is not inherited by fork.
     ///
     /// # Errors

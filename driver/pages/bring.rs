@@ -4,13 +4,20 @@
 use crate::{
     abi::status::*,
     card::PAGE,
-    kernel::pin::{self, PinnedPage},
+    kernel::pin,
     pages::{
+        costs::as_cost,
+        install::Brought,
         request_state::{Attempt, RequestState},
         Request,
     },
 };
-use kernel::{mm::MmWithUser, prelude::*, sync::Arc};
+use kernel::{
+    mm::MmWithUser,
+    prelude::*,
+    sync::Arc,
+    time::{Instant, Monotonic},
+};
 
 impl Request {
     /// Pins, maps and installs what is missing.
@@ -28,7 +35,12 @@ impl Request {
             };
             // From here on every change of the range makes the request stale.
             notifier.wait_settled();
+            let begun = Instant::<Monotonic>::now();
             let mut result = self.pin_present_pages(&mm, missing, &mut pins);
+            if result.is_ok() {
+                let time = begun.elapsed().as_nanos();
+                owner.service.note_cost(|costs| costs.pinned(as_cost(time)));
+            }
             if result == Err(EFAULT) {
                 pins.clear();
                 if !self.bring_missing_pages(&mm, missing)? {
@@ -58,7 +70,7 @@ impl Request {
         &self,
         mm: &MmWithUser,
         missing: &[u64],
-        pins: &mut KVec<PinnedPage>,
+        pins: &mut KVec<Brought>,
     ) -> Result {
         let mut at = 0;
         while at < missing.len() {
@@ -70,7 +82,7 @@ impl Request {
             // when it writes to it (copy-on-write is broken first), and a page may
             // linger here.
             pin::pin_present(mm, va, run, self.write, |page| {
-                let _ = pins.push_within_capacity(page);
+                let _ = pins.push_within_capacity(Brought::Pin(page));
             })?;
             at += run;
         }

@@ -2,7 +2,7 @@
 //! Taking idle pages back.
 
 use crate::{
-    abi::{card::*, message::PageRelease},
+    abi::{card::*, ioctl::copied_va, message::PageRelease},
     card::{State, PAGE},
     pages::{
         page::{PageEntry, PageState},
@@ -56,7 +56,10 @@ impl AddressSpace {
         };
         let at_once = self.service.linger_ms.load(Relaxed) == 0;
         let mut space = self.lock();
-        let hurry = at_once || space.requests.iter().any(|r| r.state.is_waiting());
+        // A copy is of one moment.
+        let hurry = at_once
+            || copied_va(va).is_some()
+            || space.requests.iter().any(|r| r.state.is_waiting());
         space.each(va / PAGE, end / PAGE, |_, page| {
             page.released = true;
             page.since = Instant::now();
@@ -119,6 +122,9 @@ impl AddressSpace {
         let mut under_way = 0;
         let mut space = self.lock();
         space.each(0, u64::MAX, |_, page| {
+            if page.memory.is_copy() {
+                return true;
+            }
             match page.state {
                 PageState::Live if page.released => under_way += usize::from(self.evict(page)),
                 PageState::Evicting

@@ -9,7 +9,8 @@ use crate::{
     },
     kernel::pin::{DmaPage, PinnedPage},
     pages::{
-        page::{PageEntry, PageState},
+        page::{Memory, PageEntry, PageState},
+        pool::CopyPage,
         request_state::{Attempt, RequestState},
         service::ready,
         Request,
@@ -22,7 +23,15 @@ use kernel::{
     time::{delay::fsleep, Delta, Instant},
 };
 
-/// A page that is pinned and mapped but not in the tree yet.
+/// What a page is made of.
+pub(super) enum Brought {
+    /// A page of the process, which is not mapped yet.
+    Pin(PinnedPage),
+    /// A copy.
+    Copy(CopyPage),
+}
+
+/// A page that is mapped but not in the tree yet.
 struct Fresh {
     vpn: u64,
     page: PageEntry,
@@ -69,11 +78,11 @@ impl Request {
         }
     }
 
-    /// Maps and installs what is pinned; what is installed stays charged.
+    /// Maps and installs what is pinned or copied; pins that are installed stay charged.
     pub(super) fn map_and_install_pages(
         self: &Arc<Self>,
         missing: &[u64],
-        mut pins: KVec<PinnedPage>,
+        mut brought: KVec<Brought>,
     ) -> Result<Attempt> {
         let owner = &self.space;
         let (card, service) = (&owner.card, &owner.service);
@@ -82,13 +91,21 @@ impl Request {
         let mut entries: KVec<Entry> = KVec::with_capacity(missing.len() + 1, flags)?;
         let bound = card.bound()?;
         let mut failed = None;
-        for (vpn, pin) in missing.iter().zip(pins.drain_all()) {
+        for (vpn, brought) in missing.iter().zip(brought.drain_all()) {
             if failed.is_some() {
                 continue;
             }
-            let made = RBTreeNodeReservation::new(GFP_KERNEL)
-                .and_then(|slot| Ok((slot, DmaPage::map(bound.clone(), &pin)?)));
-            let (slot, dma) = match made {
+            let made = RBTreeNodeReservation::new(GFP_KERNEL).and_then(|slot| {
+                let memory = match brought {
+                    Brought::Pin(pin) => {
+                        let dma = DmaPage::map(bound.clone(), &pin)?;
+                        Memory::Process { dma, pin }
+                    }
+                    Brought::Copy(page) => Memory::Copy(page),
+                };
+                Ok((slot, memory))
+            });
+            let (slot, memory) = match made {
                 Ok(made) => made,
                 Err(e) => {
                     card.note_unmapped(e);
@@ -101,8 +118,7 @@ impl Request {
                 continue;
             };
             let page = PageEntry {
-                dma,
-                pin,
+                memory,
                 index,
                 state: PageState::Live,
                 since: Instant::now(),
@@ -210,7 +226,7 @@ impl Request {
         }
         let mut usable = fresh.len() as u64;
         space.each(self.first, self.last(), |_, page| {
-            let fits = page.pin.is_write() || !self.write;
+            let fits = page.memory.is_write() || !self.write;
             usable += u64::from(page.state == PageState::Live && fits);
             true
         });
@@ -221,7 +237,7 @@ impl Request {
         let mut entry = [0; ENTRY_WORDS];
         for f in fresh.iter() {
             let page = &f.page;
-            let (addr, write) = (page.dma.addr(), page.pin.is_write());
+            let (addr, write) = (page.memory.addr(), page.memory.is_write());
             let name = (owner.asid, f.vpn);
             if !install_add(&mut entry, name, page.index, addr, write) {
                 let _ = entries.push_within_capacity(entry);

@@ -42,6 +42,9 @@ impl Request {
 
     /// Leaves the line and wakes the next request. The caller holds no lock of a space.
     pub(super) fn leave_line(&self) {
+        if self.copy_tag().is_some() {
+            return self.leave_pool_line();
+        }
         if self.in_line.xchg(0, Relaxed) != 0 {
             let service = &self.space.service;
             self.strike_from_line(&mut service.waiting.lock()[self.space.asid as usize]);

@@ -17,12 +17,15 @@ pub(crate) mod answer;
 pub(crate) mod bring;
 pub(crate) mod budget;
 pub(crate) mod charge;
+pub(crate) mod copies;
+pub(crate) mod costs;
 pub(crate) mod evict;
 pub(crate) mod install;
 pub(crate) mod line;
 pub(crate) mod needs;
 pub(crate) mod page;
 pub(crate) mod plan;
+pub(crate) mod pool;
 pub(crate) mod recall;
 pub(crate) mod recheck;
 pub(crate) mod request;
@@ -40,7 +43,10 @@ use crate::{
     abi::{card::*, ring::*},
     card::Card,
     kernel::{memlock::MemLock, mmu_notifier::Settle, workqueue::OwnedQueue},
-    pages::{budget::Budget, page::Pages, request_state::RequestState, share::Share, table::Table},
+    pages::{
+        budget::Budget, costs::Costs, page::Pages, pool::Pool, request_state::RequestState,
+        share::Share, table::Table,
+    },
 };
 use core::ops::{Deref, DerefMut};
 use kernel::{
@@ -72,6 +78,12 @@ pub(crate) struct PageService {
     /// Budget of the card.
     #[pin]
     pub(crate) budget: SpinLock<Budget>,
+    /// Pages that memory is copied into for sending.
+    #[pin]
+    pub(crate) pool: SpinLock<Pool>,
+    /// What pinning and copying have cost.
+    #[pin]
+    pub(crate) costs: SpinLock<Costs>,
     /// By ASID: since when a receive waits for the card's budget.
     #[pin]
     pub(crate) waiting: SpinLock<[Option<Instant<Monotonic>>; NUM_ASIDS as usize]>,
@@ -159,6 +171,8 @@ pub(crate) struct Space {
     retried: Instant<Monotonic>,
     /// The context is closed: nothing is pinned any more.
     pub(crate) closing: bool,
+    /// By place: whether a queue pair has these tags of copies.
+    copy_qps: u32,
     /// QP that is being destroyed, 0 for none: what its rows ask for is not looked for.
     ending: u32,
 }
@@ -203,7 +217,8 @@ pub(crate) struct Request {
     since: Instant<Monotonic>,
     /// Pages that it is charged and has not installed.
     charged: Atomic<u64>,
-    /// Whether it stands in the card's line of receives that wait for its budget (1).
+    /// Whether it stands in the card's line of receives that wait for its budget, or is the next one that has pages for
+    /// copies (1).
     in_line: Atomic<u32>,
     /// Whether it has had to wait for budget (1).
     waited: Atomic<u32>,
@@ -226,6 +241,11 @@ impl Deref for Request {
 impl Request {
     fn last(&self) -> u64 {
         self.first + self.pages - 1
+    }
+
+    /// Whether it asks for pages to be pinned, for receiving (`write`) or for sending.
+    fn pins(&self, write: bool) -> bool {
+        self.write == write && self.copy_tag().is_none()
     }
 
     /// QP whose row asks; 0 if firmware asks.

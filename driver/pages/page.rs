@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! A page that is pinned and mapped.
+//! A page that the card has: pinned and mapped, or a copy.
 
-use crate::kernel::pin::{DmaPage, PinnedPage};
+use crate::{
+    kernel::pin::{DmaPage, PageId, PinnedPage},
+    pages::pool::CopyPage,
+};
 use kernel::{
     rbtree::{RBTree, RBTreeNode},
     time::{Instant, Monotonic},
@@ -9,8 +12,10 @@ use kernel::{
 
 /// Virtual page numbers of user space lie below this (57 bits of address).
 pub(crate) const VPN_END: u64 = 1 << 45;
+/// Virtual page numbers of the translation table lie below this, those of copies included.
+pub(crate) const TABLE_END: u64 = 1 << 48;
 
-/// What is being done with a page that is pinned.
+/// What is being done with a page.
 ///
 /// | From | To | When |
 /// |---|---|---|
@@ -35,11 +40,54 @@ pub(super) enum PageState {
     Dead,
 }
 
-/// A page that is pinned and mapped.
+/// The memory of a page.
+pub(super) enum Memory {
+    /// The process's, pinned and mapped.
+    Process {
+        // Fields are dropped in this order: the mapping goes before the pin.
+        /// Its mapping.
+        dma: DmaPage,
+        /// Its pin.
+        pin: PinnedPage,
+    },
+    /// The driver's, with a copy of the process's, for sending.
+    Copy(CopyPage),
+}
+
+impl Memory {
+    /// Bus address.
+    pub(super) fn addr(&self) -> u64 {
+        match self {
+            Self::Process { dma, .. } => dma.addr(),
+            Self::Copy(page) => page.addr(),
+        }
+    }
+
+    /// Whether the card may write.
+    pub(super) fn is_write(&self) -> bool {
+        match self {
+            Self::Process { pin, .. } => pin.is_write(),
+            Self::Copy(_) => false,
+        }
+    }
+
+    /// Whether it is a copy.
+    pub(super) fn is_copy(&self) -> bool {
+        matches!(self, Self::Copy(_))
+    }
+
+    /// Identity of the process's page.
+    pub(super) fn id(&self) -> Option<PageId> {
+        match self {
+            Self::Process { pin, .. } => Some(pin.id()),
+            Self::Copy(_) => None,
+        }
+    }
+}
+
+/// A page that the card has.
 pub(super) struct PageEntry {
-    // Fields are dropped in this order: the mapping goes before the pin.
-    pub(super) dma: DmaPage,
-    pub(super) pin: PinnedPage,
+    pub(super) memory: Memory,
     pub(super) index: u32,
     pub(super) state: PageState,
     /// Time since which no use of it is known.

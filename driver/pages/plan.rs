@@ -59,7 +59,7 @@ impl Request {
             }
             next = vpn + 1;
             match page.state {
-                PageState::Live if page.pin.is_write() || !self.write => {
+                PageState::Live if page.memory.is_write() || !self.write => {
                     page.since = Instant::now();
                 }
                 PageState::Live => {
@@ -93,7 +93,7 @@ impl Request {
         let earlier = space.requests.iter();
         let earlier = earlier.take_while(|r| !Arc::ptr_eq(&r.request, self));
         let first = !earlier
-            .filter(|r| r.write == self.write)
+            .filter(|r| r.pins(self.write))
             .any(|r| !r.state.is_charged());
         let mut share = owner.share.budget.lock();
         let mut budget = service.budget.lock();

@@ -98,7 +98,7 @@ impl AddressSpace {
                 && space.pressed.elapsed().as_millis() >= RECALL_MS;
             for write in [false, true] {
                 let mut all = space.requests.iter_mut();
-                let head = all.find(|r| r.write == write && !r.state.is_charged());
+                let head = all.find(|r| r.pins(write) && !r.state.is_charged());
                 let Some(head) = head.filter(|r| {
                     matches!(r.state, RequestState::Waiting(_) | RequestState::NoPlace)
                 }) else {

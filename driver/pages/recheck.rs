@@ -33,8 +33,11 @@ impl AddressSpace {
                         return false;
                     }
                     page.suspect = false;
-                    suspects[n] = (vpn, page.pin.id());
-                    n += 1;
+                    // The memory manager does not know copies.
+                    if let Some(id) = page.memory.id() {
+                        suspects[n] = (vpn, id);
+                        n += 1;
+                    }
                 }
                 true
             });
@@ -49,7 +52,7 @@ impl AddressSpace {
                     continue;
                 }
                 // Another page may be there by now.
-                let same = |page: &PageEntry| page.pin.id() == *id;
+                let same = |page: &PageEntry| page.memory.id() == Some(*id);
                 revoked += self.mark_those_revoked(*vpn, *vpn, true, same).0;
             }
             if revoked != 0 {

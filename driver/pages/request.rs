@@ -114,6 +114,10 @@ impl Request {
         if owner.lock().pending(self).is_none() {
             return Attempt::Done;
         }
+        if let Some(tag) = self.copy_tag() {
+            let result = self.attempt_copies(tag);
+            return self.outcome(result);
+        }
         // Larger requests than any budget are refused before memory is taken for them.
         if self.pages > service.budget.lock().limit {
             card.counters.inc(D_OVER_BUDGET);
@@ -139,18 +143,30 @@ impl Request {
             }
         }
         owner.uncharge(self.charged.xchg(0, Relaxed), self.write);
+        self.outcome(result)
+    }
+
+    /// What an attempt comes to.
+    fn outcome(&self, result: Result<Attempt>) -> Attempt {
+        let (owner, card) = (&self.space, &self.space.card);
         match result {
             Ok(attempt) => attempt,
             Err(e) if e == ENOMEM => Attempt::NoMemory,
             Err(e) => {
                 if card.may_log() {
+                    let (what, purpose) = match (self.copy_tag(), self.write) {
+                        (Some(_), _) => ("copied", "sending"),
+                        (None, true) => ("pinned", "receiving"),
+                        (None, false) => ("pinned", "sending"),
+                    };
                     dev_warn!(
                         card.dev,
-                        "berth: asid {}: {} pages at {:#x} cannot be pinned for {}: {:?}\n",
+                        "berth: asid {}: {} pages at {:#x} cannot be {} for {}: {:?}\n",
                         owner.asid,
                         self.pages,
                         self.first * PAGE,
-                        if self.write { "receiving" } else { "sending" },
+                        what,
+                        purpose,
                         e
                     );
                 }

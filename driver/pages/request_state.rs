@@ -12,8 +12,9 @@ pub(super) const STUCK_MS: i64 = 500;
 /// | – | `Looking`, `Queued` | it begins |
 /// | `Queued` | `Looking` | enough others of its process have ended |
 /// | `Looking` | `Blocked` | a page of its is being taken away |
-/// | `Looking` | `Waiting` | a budget has no room, or others come first |
-/// | `Looking` | `Charged` | what it misses is charged |
+/// | `Looking` | `Waiting` | a budget, or the pool for copies, has no room, or others come first |
+/// | `Looking` | `Charged` | what it misses is charged; of copies nothing is |
+/// | `Looking` | `Installing` | all is copied |
 /// | `Charged` | `Bringing` | not all of it is there |
 /// | `Bringing` | `Charged` | it came, or the charge was lent: then `Looking` follows |
 /// | `Charged` | `Blocked` | another request maps some of its pages; it is charged no more |
@@ -63,6 +64,8 @@ pub(super) enum WaitsFor {
     Line,
     /// For room in a budget.
     Budget,
+    /// For pages to copy into.
+    Pool,
 }
 
 impl RequestState {

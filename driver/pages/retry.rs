@@ -41,7 +41,7 @@ impl Space {
     pub(super) fn start_next(&mut self) {
         for write in [false, true] {
             let mut all = self.requests.iter_mut();
-            let first = all.find(|p| p.write == write && !p.state.is_charged());
+            let first = all.find(|p| p.pins(write) && !p.state.is_charged());
             match first {
                 Some(next) if matches!(next.state, RequestState::Waiting(_)) => next.start(),
                 _ => {}

@@ -5,6 +5,7 @@ use crate::{
     abi::{
         counters::*,
         message::{PageRevoke, RangeRevoked},
+        status::PAGE_NO_PROCESS,
     },
     card::{
         deadline::{Deadline, FENCE_CYCLES},
@@ -15,7 +16,7 @@ use crate::{
         workqueue,
     },
     pages::{
-        page::{PageEntry, PageState, VPN_END},
+        page::{PageEntry, PageState, TABLE_END},
         AddressSpace,
     },
 };
@@ -103,9 +104,17 @@ impl AddressSpace {
         self.service.remove_space(self.asid);
     }
 
+    /// Takes copies away from the card, whose elements are over, and gives them back soon.
+    pub(super) fn revoke_copies(self: &Arc<Self>, first: u64, last: u64) {
+        self.answer_those(PAGE_NO_PROCESS, |r| (first..=last).contains(&r.first));
+        if self.mark_revoked(first, last, true).0 != 0 {
+            self.revoke_later();
+        }
+    }
+
     /// Takes everything away from the card, then unpins it.
     pub(super) fn revoke_all(self: &Arc<Self>) {
-        self.mark_revoked(0, VPN_END, true);
+        self.mark_revoked(0, TABLE_END - 1, true);
         // This also covers pages that were revoked before and not fenced yet.
         if !self.lock().pages.is_empty() {
             self.card.fence();

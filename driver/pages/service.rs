@@ -5,7 +5,7 @@ use crate::{
     abi::{card::*, counters::*, message::PageReady, status::*},
     card::{parts::MAX_ASKED, Card, Entry, State, PAGE},
     kernel::workqueue::{self, OwnedQueue},
-    pages::{budget::Budget, table::Table, AddressSpace, PageService},
+    pages::{budget::Budget, costs::Costs, pool::Pool, table::Table, AddressSpace, PageService},
 };
 use kernel::{
     new_delayed_work, new_spinlock,
@@ -31,6 +31,8 @@ pub(crate) struct PageConfig {
     pub(crate) card_pages: u64,
     /// Process budget in pages.
     pub(crate) context_pages: u64,
+    /// Pages for copies, at most.
+    pub(crate) copy_pages: u64,
 }
 
 pub(super) fn ready(tag: u32, status: u32) -> Entry {
@@ -41,6 +43,7 @@ impl PageService {
     /// Makes the page service of `card`.
     pub(crate) fn new(card: &Arc<Card>, config: PageConfig) -> Result<Arc<Self>> {
         let table = Table::new(card.sizes.table)?;
+        let pool = Pool::new(config.copy_pages)?;
         let needs = KVec::with_capacity(MAX_ASKED, GFP_KERNEL)?;
         card.counters.set(D_BUDGET, config.card_pages * PAGE);
         Arc::pin_init(
@@ -52,6 +55,8 @@ impl PageService {
                 needs <- new_spinlock!(needs, "berth_needs"),
                 table <- new_spinlock!(table, "berth_xlt"),
                 budget <- new_spinlock!(Budget::new(config.card_pages), "berth_budget"),
+                pool <- new_spinlock!(pool, "berth_copies"),
+                costs <- new_spinlock!(Costs::new(), "berth_costs"),
                 waiting <- new_spinlock!([None; NUM_ASIDS as usize], "berth_waiting"),
                 spaces <- new_spinlock!([const { None }; NUM_ASIDS as usize], "berth_spaces"),
                 sweep <- new_delayed_work!("berth_sweep"),
@@ -125,6 +130,11 @@ impl PageService {
         if bytes > self.card.counters.get(D_PINNED_PEAK) {
             self.card.counters.set(D_PINNED_PEAK, bytes);
         }
+    }
+
+    /// Notes what something has cost.
+    pub(super) fn note_cost(&self, f: impl FnOnce(&mut Costs)) {
+        f(&mut self.costs.lock());
     }
 
     /// Calls `f` for each address space, as when requests that wait for others may go on.

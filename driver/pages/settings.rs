@@ -14,10 +14,10 @@ const MAX_SHOWN: usize = 256;
 impl PageService {
     /// Value of the driver's counter `index`.
     pub(crate) fn drv_counter(&self, index: u32) -> u64 {
-        if index == D_XLT_USED {
-            self.table.lock().used()
-        } else {
-            self.card.counters.get(index)
+        match index {
+            D_XLT_USED => self.table.lock().used(),
+            D_COPY_MOST => self.copy_most().into(),
+            _ => self.card.counters.get(index),
         }
     }
 
@@ -32,6 +32,8 @@ impl PageService {
     pub(crate) fn reset_peak(&self) {
         let budget = self.budget.lock();
         self.card.counters.set(D_PINNED_PEAK, budget.pinned * PAGE);
+        let pool = self.pool.lock();
+        self.card.counters.set(D_COPY_PEAK, pool.used * PAGE);
     }
 }
 
@@ -116,7 +118,7 @@ impl AddressSpace {
                 vpn,
                 page.index,
                 page.state,
-                page.pin.is_write(),
+                page.memory.is_write(),
                 page.released,
                 page.urgent,
                 page.suspect,

@@ -32,6 +32,8 @@ pub(crate) struct Share {
     /// Its page requests.
     #[pin]
     pub(crate) works: SpinLock<Works>,
+    /// Its pages of the pool for copies; changes under the pool's lock.
+    pub(super) copies: Atomic<u64>,
     /// How often this driver holds the address space in use for this card
     /// ([`Share::user_mm`]). Changes under [`users::holds`].
     pub(super) held: Atomic<i32>,
@@ -56,6 +58,7 @@ impl Share {
                 mm,
                 budget <- new_spinlock!(Budget::new(pages), "berth_share"),
                 works <- new_spinlock!(works, "berth_works"),
+                copies: Atomic::new(0),
                 held: Atomic::new(0),
             }),
             GFP_KERNEL,

@@ -29,6 +29,7 @@ impl Space {
             pressed: Instant::now(),
             retried: Instant::now(),
             closing: false,
+            copy_qps: 0,
             ending: 0,
         })
     }
@@ -61,7 +62,9 @@ impl Space {
     /// do not count.
     pub(super) fn changes(&mut self) -> bool {
         let coming = |r: &Pending| r.state.is_charged() && r.since.elapsed().as_millis() < STUCK_MS;
-        let stays = |page: &PageEntry| page.state == PageState::Live && !page.released;
+        let stays = |page: &PageEntry| {
+            page.state == PageState::Live && !page.released && !page.memory.is_copy()
+        };
         self.requests.iter().any(coming) || self.each(0, u64::MAX, |_, page| stays(page)).is_some()
     }
 

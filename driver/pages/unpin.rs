@@ -24,20 +24,23 @@ impl WorkItem<1> for AddressSpace {
 impl AddressSpace {
     /// Unpins pages that were taken out of the tree.
     fn unpin(&self, nodes: &mut [Option<Node>]) {
-        let (mut pages, mut receive) = (0, 0);
+        let (mut pages, mut receive, mut some) = (0, 0, false);
         for node in nodes.iter_mut().filter_map(|place| place.take()) {
             let (_, page) = node.to_key_value();
             self.service.table.lock().give_back(page.index);
-            pages += 1;
-            receive += u64::from(page.pin.is_write());
-            // Unmaps, then unpins; may sleep.
+            some = true;
+            pages += u64::from(!page.memory.is_copy());
+            receive += u64::from(page.memory.is_write());
+            // Unmaps, then unpins, or gives a copy's page back; may sleep.
             drop(page);
         }
-        if pages == 0 {
+        if !some {
             return;
         }
-        self.card.counters.add(D_PAGES_UNPINNED, pages);
-        self.lock().unpinned = Instant::now();
+        if pages != 0 {
+            self.card.counters.add(D_PAGES_UNPINNED, pages);
+            self.lock().unpinned = Instant::now();
+        }
         self.uncharge(pages - receive, false);
         self.uncharge(receive, true);
         // Not in `uncharge`: a request that found no place uncharges as well, and would retry for

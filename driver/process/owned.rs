@@ -5,6 +5,7 @@ use crate::{
     abi::ioctl::ContextEvent,
     card::Entry,
     kernel::{eventfd::EventFd, pin::SharedPages},
+    pages::copies::CopyTags,
 };
 use kernel::{
     prelude::*,
@@ -117,6 +118,8 @@ pub(crate) struct Qp {
     pub(super) create: Entry,
     /// The protection domain that it is in.
     pub(super) _domain: Option<DomainUse>,
+    /// Its tags of copies.
+    pub(super) copies: Option<CopyTags>,
 }
 
 impl Drop for Qp {

@@ -10,6 +10,8 @@ use crate::{
         ring::*,
     },
     card::{Entry, PAGE},
+    kernel::errno::unsupported,
+    pages::copies::CopyTags,
     process::{
         object::offset_of,
         owned::{DomainUse, Ended, Name, Qp},
@@ -51,6 +53,8 @@ impl Context {
             || arg.mode > u32::from(MODE_MESSAGE)
             || u32::from(arg.reads.max(arg.peer_reads)) > MAX_READS
             || (arg.domain == 0 && arg.domain_identity != 0)
+            || arg.memory > ioctl::MEMORY_AUTO
+            || arg.reserved != 0
         {
             return Err(EINVAL);
         }
@@ -73,6 +77,7 @@ impl Context {
                 identity: arg.domain_identity,
             })?),
         };
+        let copies = self.copies(arg.memory)?;
         let sq_depth = arg.sq_depth.next_power_of_two().max(MIN_SQ_DEPTH);
         let rq_depth = arg.rq_depth.next_power_of_two();
         let wqe = crate::abi::wqe::WQE_BYTES;
@@ -99,7 +104,7 @@ impl Context {
             trigger_index: arg.trigger_index as u8,
             max_list: arg.max_list as u8,
             mode: arg.mode as u8,
-            block: self.space.block(arg.block),
+            block: self.block(arg.block, copies.is_some()),
             sq_base: addr,
             rq_base: addr + u64::from(rq_start),
             timeout: arg.timeout,
@@ -122,6 +127,7 @@ impl Context {
                     told,
                     create,
                     _domain: domain.map(DomainUse::of),
+                    copies,
                 }
             },
             GFP_KERNEL,
@@ -155,7 +161,58 @@ impl Context {
         arg.offset = offset_of(qp.identity);
         arg.rq_start = rq_start;
         arg.identity = qp.identity;
+        arg.copy_tag = qp.copies.as_ref().map_or(0, CopyTags::first);
+        arg.copy_most = self.space.copy_most();
         Ok(qp)
+    }
+
+    /// Tags of copies for a queue pair, as `memory` asks for them.
+    fn copies(&self, memory: u32) -> Result<Option<CopyTags>> {
+        if memory == ioctl::MEMORY_PIN {
+            return Ok(None);
+        }
+        let tags = match self.space.has_pool() {
+            true => self.space.copy_tags(),
+            false => Err(unsupported()),
+        };
+        match tags {
+            Ok(tags) => Ok(Some(tags)),
+            Err(_) if memory == ioctl::MEMORY_AUTO => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Bytes of the blocks of a queue pair that wants `bytes`: its process may have a copy of one, if it is to have copies.
+    fn block(&self, bytes: u32, copies: bool) -> u32 {
+        let block = self.space.block(bytes);
+        match copies {
+            true => block.min(self.space.copy_block()),
+            false => block,
+        }
+    }
+
+    /// Waits until tags of copies of a queue pair can be used again, and says which sends are cheaper by copy.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` the tags are not its, `EBUSY` the card has some of the copies.
+    pub(crate) fn copies_gone(&self, arg: &mut ioctl::Copies) -> Result {
+        let name = Name {
+            number: arg.qpn,
+            identity: arg.identity,
+        };
+        let qp = self.find_qp(name)?;
+        arg.copy_most = self.space.copy_most();
+        if arg.tags == 0 {
+            return Ok(());
+        }
+        let tags = qp.copies.as_ref().ok_or(EINVAL)?;
+        if !tags.have(arg.first, arg.tags) {
+            return Err(EINVAL);
+        }
+        // Firmware answers behind the requests for pages that the card has written before, so these are known then.
+        self.query_qp(name)?;
+        self.space.wait_copies_gone(arg.first, arg.tags)
     }
 
     fn forget_qp(&self, qpn: u32) {

@@ -5,7 +5,7 @@ use crate::abi::message::{
     COOKIE, CmdDone, CqCreate, CqDestroy, Fence, KeyBind, KeyFree, KeyRegister, KeysDrop, Listen, PageNeed, PageReady,
     PageRelease, PageRevoke, QpCreate, QpDestroy, RangeRevoked, RawCreate, RawMode, Unlisten, code,
 };
-use crate::abi::{card::*, counters::F_ADDRESS_CONFLICTS, host::*, ring::*, status::*, wqe::PHASE};
+use crate::abi::{card::*, counters::F_ADDRESS_CONFLICTS, host::*, ioctl::copied_va, ring::*, status::*, wqe::PHASE};
 use crate::card::Entry;
 use crate::events::Events;
 use crate::kernel::mmu_notifier::Event;
@@ -443,6 +443,10 @@ impl Hardware {
             let entry = self.table.get_mut(index).expect("it is there");
             entry.uses += 1;
             entry.used = serial;
+            if surroundings().memory.borrow().copied(entry.bus).is_some() {
+                assert!(!entry.write && !ask.write, "vc_6: the card writes to a copy");
+                continue;
+            }
             let (frame, write) = surroundings().memory.borrow().behind(entry.bus);
             assert!(write || !entry.write, "inv_4: the card may write what is mapped for reading");
             let mm = self.mms[&entry.asid];
@@ -506,7 +510,7 @@ impl Hardware {
         }
         let Some(&(index, number)) = self.holds.get(&tag).and_then(|h| h.pages.get(page)) else { return false };
         let Some(entry) = self.table.get(&index).filter(|e| e.number == number) else { return false };
-        surroundings().memory.borrow().behind(entry.bus);
+        surroundings().memory.borrow().assert_usable(entry.bus);
         self.dma.push((surroundings().next(), entry.bus, tag));
         true
     }
@@ -557,7 +561,7 @@ impl Hardware {
         }
         if matches!(event, Event::Unmap | Event::Release) {
             for (_, bus, _) in &self.dma {
-                let _ = surroundings().memory.borrow().behind(*bus);
+                surroundings().memory.borrow().assert_usable(*bus);
             }
         }
     }
@@ -619,7 +623,7 @@ impl Hardware {
             1 => {
                 let at = world().below(self.dma.len() as u64) as usize;
                 let (_, bus, _) = self.dma.remove(at);
-                surroundings().memory.borrow().behind(bus);
+                surroundings().memory.borrow().assert_usable(bus);
             }
             2 => {
                 let mut entry = self.events.pop_front().expect("there is one");
@@ -658,8 +662,12 @@ impl Hardware {
                         (0..XLT_WAYS).any(|way| Xlt::HERE.place(asid, vpn, way) == index),
                         "not a place of that page"
                     );
-                    surroundings().memory.borrow().behind(bus);
-                    let number = surroundings().next();
+                    let surroundings = surroundings();
+                    match surroundings.memory.borrow().copied(bus) {
+                        Some(_) => assert!(!write && copied_va(vpn << 12).is_some(), "a copy under another address"),
+                        None => _ = surroundings.memory.borrow().behind(bus),
+                    }
+                    let number = surroundings.next();
                     let new = Translation { asid, vpn, bus, write, uses: 0, posted, used: 0, number };
                     let old = self.table.insert(index, new);
                     assert!(old.is_none(), "place {index} of the table is not free");

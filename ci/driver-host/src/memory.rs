@@ -105,6 +105,10 @@ pub(crate) struct Memory {
     frames: BTreeMap<u64, Frame>,
     mappings: BTreeMap<u64, Mapping>,
     last: u64,
+    /// What pages hold: other numbers than 0.
+    contents: BTreeMap<(usize, u64), u64>,
+    /// By bus address: whose page was copied there, and what it held.
+    copies: BTreeMap<u64, (usize, u64, u64)>,
     /// Most mappings of a frame at a time.
     pub(crate) most_maps: u32,
     /// Most pages pinned at a time.
@@ -238,6 +242,35 @@ impl Memory {
         Ok(frame)
     }
 
+    /// The process writes to a page.
+    pub(crate) fn write(&mut self, mm: usize, vpn: u64, what: u64) {
+        self.contents.insert((mm, vpn), what);
+    }
+
+    /// A page comes with its first use.
+    pub(crate) fn touch(&mut self, mm: usize, vpn: u64) -> Result {
+        let fresh = self.last + 1;
+        let page = self.space(mm).pages.get_mut(&vpn).ok_or(EFAULT)?;
+        page.frame.get_or_insert(fresh);
+        self.last = fresh;
+        Ok(())
+    }
+
+    /// A page is copied to a bus address.
+    pub(crate) fn copy(&mut self, mm: usize, vpn: u64, bus: u64) {
+        let what = self.contents.get(&(mm, vpn)).copied().unwrap_or(0);
+        self.copies.insert(bus, (mm, vpn, what));
+    }
+
+    /// Whose page was copied to a bus address, and what it held; none if there is no copy.
+    pub(crate) fn copied(&self, bus: u64) -> Option<(usize, u64, u64)> {
+        self.copies.get(&bus).copied()
+    }
+
+    pub(crate) fn forget_copy(&mut self, bus: u64) {
+        self.copies.remove(&bus);
+    }
+
     pub(crate) fn unpin(&mut self, frame: u64) {
         let of = self.frames.get_mut(&frame).expect("it was pinned");
         of.pins -= 1;
@@ -280,6 +313,13 @@ impl Memory {
     pub(crate) fn behind(&self, bus: u64) -> (u64, bool) {
         let mapping = self.mappings.get(&bus).expect("inv_4: the card uses what is not mapped for it");
         (mapping.frame, mapping.write)
+    }
+
+    /// The card may use a bus address: it is mapped, or that of a copy.
+    pub(crate) fn assert_usable(&self, bus: u64) {
+        if self.copied(bus).is_none() {
+            self.behind(bus);
+        }
     }
 
     /// When everybody had last been told of a change of a page.

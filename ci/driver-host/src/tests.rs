@@ -10,6 +10,7 @@ mod clients;
 mod connections;
 mod context_events;
 mod contexts;
+mod copies;
 mod crowd;
 mod eviction;
 mod firmware;

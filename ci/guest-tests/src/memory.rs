@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 
 use berth_abi::counters as c;
-use libberth::{Device, Limits, QpConfig, Sge, Status, Stream};
+use libberth::{Device, Limits, QpConfig, SendMemory, Sge, Status, Stream, WorkRequest};
 
 use crate::env::{Env, Role};
 use crate::util::{
@@ -23,6 +23,8 @@ tests! {
     Pair: pc_3_block_larger_than_the_budget_is_refused, pc_3_blocks_of_a_small_budget_are_small,
           vc_3_nothing_is_pinned_while_acknowledgements_are_held,
           vc_8_several_blocks_leave_before_an_acknowledgement, vc_4_retransmission_pins_again,
+          vc_6_sends_by_copy_pin_nothing_over_a_lossy_wire, vc_10_sends_choose_over_a_lossy_wire,
+          vc_5_retransmission_by_copy_pins_nothing,
           vc_9_unmapped_send_memory_fails_cleanly, vc_9_dontneed_sends_what_the_application_would_see,
           vc_9_moved_send_memory_fails_cleanly, vc_9_withdrawn_receive_memory_is_noticed_at_both_ends,
           vc_9_fork_does_no_harm;
@@ -266,6 +268,173 @@ fn vc_4_retransmission_pins_again(env: &Env) -> Res {
     } else {
         ensure_eq!(conn.received(env)?.ok()?.byte_len as usize, TOTAL);
         check(mem.bytes(), 38, 0)?;
+    }
+    env.meet("done")
+}
+
+/// Takes `RLIMIT_MEMLOCK` down to 64 KiB, without the right to exceed it.
+fn little_memlock() -> Res {
+    drop_ipc_lock()?;
+    let limit = libc::rlimit { rlim_cur: 64 << 10, rlim_max: 64 << 10 };
+    // SAFETY: a valid limit.
+    let ret = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
+    ensure!(ret == 0, "setrlimit: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// The highest figure of pinned memory begins anew.
+fn reset_peak(device: &Device) -> Res {
+    device.set_limits(&Limits { reset_peak: true, ..Limits::default() })?;
+    Ok(())
+}
+
+/// What was sent by copy since the counters were `before`, nothing of it pinned.
+fn only_copied(device: &Device, before: &libberth::Counters) -> Res {
+    let now = device.counters()?;
+    let since = |index| now.drv(index) - before.drv(index);
+    let (copies, bytes, peak) = (since(c::D_COPIES), since(c::D_COPIED_BYTES), now.drv(c::D_COPY_PEAK));
+    println!(
+        "figures: by copy: pinned at most {} bytes, {copies} copies of {bytes} bytes, at most {peak}",
+        now.pinned_peak()
+    );
+    ensure_eq!((now.pinned_peak(), since(c::D_PAGES_PINNED)), (0, 0));
+    ensure!(copies > 0 && bytes >= copies * PAGE as u64);
+    Ok(())
+}
+
+/// A sends by copy what is in swap, and then small messages out of one page, which it rewrites while earlier ones are under
+/// way. Frames are lost. B finds each as it was when it was posted, and A has nothing pinned at any time.
+fn vc_6_sends_by_copy_pin_nothing_over_a_lossy_wire(env: &Env) -> Res {
+    lossy(env, 345, SendMemory::Copy, &[])
+}
+
+/// Likewise with sends that are pinned, those that the driver chooses for, and all of these by turns.
+fn vc_10_sends_choose_over_a_lossy_wire(env: &Env) -> Res {
+    lossy(env, 347, SendMemory::Pin, &[])?;
+    lossy(env, 348, SendMemory::Auto, &[SendMemory::Auto, SendMemory::Copy, SendMemory::Pin])
+}
+
+/// Small messages choose `each` by turns, the others what the queue pair has.
+fn lossy(env: &Env, service: u16, memory: SendMemory, each: &[SendMemory]) -> Res {
+    const TOTAL: usize = 128 << 10;
+    const SMALL: usize = 64;
+    const MESSAGES: usize = 4 * SLOTS;
+    const SLOTS: usize = PAGE / SMALL;
+    little_memlock()?;
+    let mut mem = match env.role {
+        Role::A => Mem::swapped_out(TOTAL, 48)?,
+        Role::B => Mem::new(TOTAL)?,
+    };
+    let device = env.device()?;
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &QpConfig { memory, block: 16 << 10, ..depths(SLOTS as u32, SLOTS as u32) })?;
+    if env.role == Role::B {
+        // Not all at a time: they do not fit B's own limit.
+        conn.recv(0, &[mem.sge(0, 16384)])?;
+    }
+    establish(env, &context, &conn.qp, service)?;
+    if env.role == Role::A {
+        reset_peak(&device)?;
+        mem.page_out()?;
+    }
+    env.meet(&format!("connected-{service}"))?;
+    if env.role == Role::A {
+        env.sim("faults loss=0.05")?;
+    }
+    let before = device.counters()?;
+    let result = (|| match env.role {
+        Role::A => {
+            conn.send(0, &[mem.sge(0, TOTAL)])?;
+            conn.sent(env)?.ok()?;
+            for n in 0..MESSAGES {
+                if n >= SLOTS {
+                    conn.sent(env)?.ok()?;
+                }
+                let at = n % SLOTS * SMALL;
+                fill(&mut mem.bytes_mut()[at..at + SMALL], 49, (n * SMALL) as u64);
+                let choice = each.get(n % each.len().max(1)).copied();
+                let sges = [mem.sge(at, SMALL)];
+                let request = WorkRequest { wr_id: n as u64, sges: &sges, memory: choice, ..WorkRequest::default() };
+                // SAFETY: as in `Conn::send`.
+                unsafe { conn.qp.post_send(&[request]) }?;
+            }
+            (0..SLOTS).try_for_each(|_| conn.sent(env)?.ok().map(drop).map_err(Into::into))
+        }
+        Role::B => {
+            for n in 1..8 {
+                ensure_eq!(conn.received(env)?.ok()?.byte_len, 16384);
+                conn.recv(n, &[mem.sge(n as usize * 16384, 16384)])?;
+            }
+            ensure_eq!(conn.received(env)?.ok()?.byte_len, 16384);
+            check(mem.bytes(), 48, 0)?;
+            let sges: Vec<_> = (0..SLOTS).map(|n| mem.sge(n * SMALL, SMALL)).collect();
+            conn.recv(0, &sges)?;
+            for n in 0..MESSAGES {
+                ensure_eq!(conn.received(env)?.ok()?.byte_len as usize, SMALL);
+                let at = n % SLOTS * SMALL;
+                check(&mem.bytes()[at..at + SMALL], 49, (n * SMALL) as u64)?;
+                if n + SLOTS < MESSAGES {
+                    conn.recv(n as u64, &[sges[n % SLOTS]])?;
+                }
+            }
+            Ok(())
+        }
+    })();
+    if env.role == Role::A {
+        env.sim("faults loss=0")?;
+    }
+    result?;
+    if env.role == Role::A {
+        let now = device.counters()?;
+        let [copies, pins] = [c::D_COPIES, c::D_PAGES_PINNED].map(|index| now.drv(index) - before.drv(index));
+        println!(
+            "figures: {memory:?}: {copies} copies, {pins} pins; sends of up to {} are copied",
+            now.drv(c::D_COPY_MOST)
+        );
+        match memory {
+            SendMemory::Copy => only_copied(&device, &before)?,
+            SendMemory::Pin => ensure!(copies == 0 && pins > 0 && now.pinned_peak() <= 64 << 10),
+            SendMemory::Auto => ensure!(copies >= (MESSAGES / 4) as u64 && pins > 0),
+        }
+    }
+    env.meet(&format!("done-{service}"))
+}
+
+fn vc_5_retransmission_by_copy_pins_nothing(env: &Env) -> Res {
+    const TOTAL: usize = 32 << 10;
+    let mem = match env.role {
+        Role::A => Mem::swapped_out(TOTAL, 50)?,
+        Role::B => Mem::new(TOTAL)?,
+    };
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &QpConfig { memory: SendMemory::Copy, ..depths(4, 4) })?;
+    if env.role == Role::B {
+        conn.recv(0, &[mem.sge(0, TOTAL)])?;
+    }
+    establish(env, &context, &conn.qp, 346)?;
+    if env.role == Role::A {
+        let device = env.device()?;
+        reset_peak(&device)?;
+        let before = device.counters()?;
+        conn.wait_state(env, "the credit has come", |s| s.credits == 1)?;
+        // As in `vc_4_retransmission_pins_again`.
+        env.sim("hold b")?;
+        let result = (|| {
+            conn.send(0, &[mem.sge(0, TOTAL)])?;
+            wait_until("blocks were requested again", env.hang, || {
+                let _ = mem.advise(0, TOTAL, libc::MADV_PAGEOUT);
+                let now = device.counters()?;
+                let copied = now.drv(c::D_COPIED_BYTES) - before.drv(c::D_COPIED_BYTES);
+                Ok(now.rtl(c::C_FP_AGAIN) > before.rtl(c::C_FP_AGAIN) && copied > TOTAL as u64)
+            })
+        })();
+        env.sim("release b")?;
+        result?;
+        conn.sent(env)?.ok()?;
+        only_copied(&device, &before)?;
+    } else {
+        ensure_eq!(conn.received(env)?.ok()?.byte_len as usize, TOTAL);
+        check(mem.bytes(), 50, 0)?;
     }
     env.meet("done")
 }

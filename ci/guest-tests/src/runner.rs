@@ -271,7 +271,9 @@ fn check_after(env: &Env, before: Option<&Counters>, log: &mut KernelLog) -> Res
         Ok(of_driver(&device.counters()?, HELD) == [0; HELD.len()])
     });
     let n = device.counters()?;
-    result.map_err(|e| format!("{e}: pinned, QPs, CQs, contexts, translations, keys: {:?}", of_driver(&n, HELD)))?;
+    result.map_err(|e| {
+        format!("{e}: pinned, QPs, CQs, contexts, translations, keys, copies: {:?}", of_driver(&n, HELD))
+    })?;
     wait_until("no page is pinned by the kernel's own count", limit, || Ok(pins_of_kernel()? == 0))?;
     // No test sends without credit: neither card may have met such a packet (invariant 1).
     crate::ensure_eq!(n.fw(c::F_NO_CREDIT), 0);

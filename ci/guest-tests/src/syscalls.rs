@@ -72,6 +72,10 @@ enum F {
     Rnr,
     /// Of registered memory: its bytes.
     Len,
+    Memory,
+    /// The first tag of copies, and their number.
+    Tag,
+    Tags,
     /// Of an object, or 0 for whatever has the number.
     Identity,
     /// Written by the driver, or any value is good.
@@ -157,9 +161,14 @@ fn requests() -> Res<Vec<Call>> {
                 domain: DomainOrZero,
                 reads: Reads,
                 peer_reads: Reads,
-                domain_identity: Identity
+                domain_identity: Identity,
+                memory: Memory,
+                copy_tag: Any,
+                copy_most: Any,
+                reserved: Zero
             }
         ),
+        request!(IOC_COPIES, Copies { qpn: Qpn, first: Tag, tags: Tags, copy_most: Any, identity: Identity }),
         request!(IOC_DESTROY_QP, Handle { value: Qpn, reserved: Zero, identity: Identity }),
         request!(
             IOC_QUERY_QP,
@@ -423,6 +432,9 @@ impl<'w, 'e> Thread<'w, 'e> {
             F::Zero
             | F::Identity
             | F::Mode
+            | F::Memory
+            | F::Tag
+            | F::Tags
             | F::QpnOrZero
             | F::DomainOrZero
             | F::Flags
@@ -459,6 +471,9 @@ impl<'w, 'e> Thread<'w, 'e> {
                 F::Qpn => self.number(|k| &k.qps, place).into(),
                 F::QpnOrZero => self.pick(&[0, 0, 0, 17]),
                 F::Mode => self.pick(&[0, 0, 0, 1]),
+                F::Memory => self.pick(&[0, 0, 1, 2, 3]),
+                F::Tag => self.pick(&[0, 127, 128, 200, 255, 256, 2047, 2048]),
+                F::Tags => self.pick(&[0, 1, 56, 128, 129, u32::MAX.into()]),
                 F::Depth => self.pick(&[0, 1, 2, 3, 8, 16, 257, MAX_DEPTH.into(), u64::from(MAX_DEPTH) + 1]),
                 F::Entries => self.pick(&[0, 1, 2, 7, 64, 512, 32768, 32769]),
                 F::Trigger => self.pick(&[0, 0, 1, 2, 3]),

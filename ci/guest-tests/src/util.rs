@@ -156,7 +156,7 @@ pub fn check(bytes: &[u8], seed: u64, offset: u64) -> Res {
 }
 
 /// Gauges of the driver for objects and memory of processes: 0 when these are gone.
-pub const HELD: [u32; 6] = [c::D_PINNED, c::D_QPS, c::D_CQS, c::D_CONTEXTS, c::D_XLT_USED, c::D_KEYS];
+pub const HELD: [u32; 7] = [c::D_PINNED, c::D_QPS, c::D_CQS, c::D_CONTEXTS, c::D_XLT_USED, c::D_KEYS, c::D_COPY_USED];
 
 /// Counters of the driver for incidents that neither a process nor a peer may cause.
 pub const INCIDENTS: [u32; 4] = [c::D_RESETS, c::D_HEARTBEAT_LOST, c::D_FENCE_TIMEOUTS, c::D_BAD_EVENTS];

@@ -52,7 +52,7 @@ fn ends() {
     options.cap = Some(Cap::new(black_box(1), black_box(1), black_box(1)));
     let mut announcer: Announcer = Announcer::new(black_box(&options));
     calls!(announcer: connect(1, name(), name()), post(1), commit(), landed(1, Some(2)), remaining(1), wasted(1, 2));
-    calls!(announcer: poll(1), deadline(1), recall(1), recall_bytes(1), hear(&entry()), builder(), policy());
+    calls!(announcer: poll(1), deadline(1), recall(1), recall_bytes(1), hear(&entry()), builder(), policy(), skip_trigger());
     calls!(announcer: outstanding_bytes(), recalling(), own(), trip(), repeat_at(), hold(), void(1), unpost());
     calls!(announcer: set_policy(black_box(options.policy)), announce_all(), reclaim(), close());
     black_box(Announcer::<128, LIST, 32>::default());

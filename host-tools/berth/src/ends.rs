@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use libberth::{
-    Buffer, Context, Device, Error, Listener, Mode, Piece, Pinned, QpConfig, QueuePair, Reason, Status, Stream, Trigger,
+    Buffer, Context, Device, Error, Listener, Mode, Piece, Pinned, QpConfig, QueuePair, Reason, SendMemory, Status,
+    Stream, Trigger,
 };
 
 use crate::failure::Failure;
@@ -57,6 +58,27 @@ fn block(s: &str) -> Result<u32, String> {
     }
 }
 
+/// How memory that is sent reaches the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Memory {
+    /// Pinned, block by block.
+    Pin,
+    /// Copied: nothing is pinned.
+    Copy,
+    /// As the driver finds cheaper for each size.
+    Auto,
+}
+
+impl From<Memory> for SendMemory {
+    fn from(memory: Memory) -> Self {
+        match memory {
+            Memory::Pin => Self::Pin,
+            Memory::Copy => Self::Copy,
+            Memory::Auto => Self::Auto,
+        }
+    }
+}
+
 /// Options of both ends.
 #[derive(Debug, Args)]
 pub struct Common {
@@ -66,6 +88,9 @@ pub struct Common {
     /// Pinned-memory budget of this process (K, M, G allowed) [default: the driver's].
     #[arg(long, value_parser = size::parse)]
     pub budget: Option<u64>,
+    /// How memory that is sent reaches the card: pinned while it sends, copied by the driver, or what has cost less.
+    #[arg(long, value_enum, default_value_t = Memory::Pin)]
+    pub memory: Memory,
     /// Acknowledgement time-out in card cycles [default: the card's].
     #[arg(long, value_name = "CYCLES", default_value_t = 0, hide_default_value = true)]
     pub timeout: u32,
@@ -92,6 +117,7 @@ impl Common {
             recv_depth,
             trigger: Trigger::First,
             block: self.block,
+            memory: self.memory.into(),
             timeout: self.timeout,
             ..QpConfig::default()
         }

@@ -189,6 +189,7 @@ mod tests {
             vec!["berth", "recv", "--listen", "0", "--out", "x"],
             vec!["berth", "send", "--to", "192.0.2.2", "--file", "x"],
             vec!["berth", "send", "--to", "192.0.2.2:7", "--file", "x", "--block", "5000"],
+            vec!["berth", "send", "--to", "192.0.2.2:7", "--file", "x", "--memory", "swap"],
             vec!["berth", "serve", "x", "--listen", "7", "--size", "1M"],
             vec!["berth", "get", "x", "192.0.2.2:7"],
             vec!["berth", "get", "192.0.2.2:7", "x", "--depth", "65"],

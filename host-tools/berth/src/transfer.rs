@@ -287,6 +287,7 @@ impl Recv {
             trigger: self.trigger,
             max_list: self.max_list,
             block: self.common.block,
+            memory: self.common.memory.into(),
             timeout: self.common.timeout,
             ..QpConfig::default()
         }
@@ -518,6 +519,7 @@ impl Send {
             send_depth: 64,
             recv_depth: 4,
             block: self.common.block,
+            memory: self.common.memory.into(),
             timeout: self.common.timeout,
             ..QpConfig::default()
         }

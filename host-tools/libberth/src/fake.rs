@@ -201,8 +201,17 @@ impl Card {
                 a.bytes = a.rq_start + a.rq_depth * wqe::WQE_BYTES;
                 a.offset = STEP * (1 + OBJECTS + u64::from(a.qpn - FIRST_QPN));
                 a.identity = fresh;
+                if a.memory != ioctl::MEMORY_PIN {
+                    (a.copy_tag, a.copy_most) = (ioctl::COPY_TAGS, 1000);
+                }
                 state.qps.insert(a.qpn, fresh);
                 state.sent.remove(&a.qpn);
+            }
+            ioctl::IOC_COPIES => {
+                // SAFETY: as above.
+                let a = unsafe { &mut *arg.cast::<ioctl::Copies>() };
+                is(state.qps.get(&a.qpn))?;
+                a.copy_most = 1000;
             }
             ioctl::IOC_DESTROY_QP => {
                 is(state.qps.get(&handle().value))?;
@@ -280,16 +289,18 @@ mod tests {
 
     use berth_abi::ring::*;
     use berth_abi::status;
+    use berth_abi::wqe::Sge;
+    use berth_queue::Remote;
 
     use super::*;
     use crate::cm::Listener;
     use crate::context::Inner;
+    use crate::copies::SendMemory;
     use crate::cq::CompletionQueue;
     use crate::error::{Error, Reason, Result};
     use crate::mapping::Buffer;
     use crate::process::tests::in_child;
-    use crate::qp::Trigger;
-    use crate::qp::{ForeignPeer, QpConfig, QueuePair, WorkRequest};
+    use crate::qp::{ForeignPeer, Local, Mode, QpConfig, QueuePair, Trigger, WorkRequest};
     use crate::region::{Access, BufferRegion, FileRegion, ProtectionDomain};
 
     /// Lengths of the regions when a key is bound anew by `what`.
@@ -392,6 +403,53 @@ mod tests {
             assert_eq!(refused.to_string(), text);
         }
         assert_eq!(asked(), (MOST.into(), 0), "the driver is not asked");
+    }
+
+    #[test]
+    fn vc_10_the_card_finds_copies_of_what_is_sent_by_copy_alone() {
+        let Setting { card, context, cq, .. } = Setting::new();
+        let make = |memory| {
+            let config = QpConfig { memory, send_depth: 8, mode: Mode::Message, ..QpConfig::default() };
+            QueuePair::new(&context, &cq, &cq, &config, None).unwrap()
+        };
+        let range = |va, len| Sge { va, len, reserved: 0 };
+        let remote = Remote { va: 0, key: 0 };
+        let sges = [range(0x7000, 0), range(0x5008, 1000)];
+        let two = [range(0x5000, 8), range(0x9000, 8)];
+        let read = [range(0x5008, 1000)];
+        let requests = [
+            WorkRequest { sges: &sges, ..Default::default() },
+            WorkRequest { sges: &sges, remote: Some(remote), ..Default::default() },
+            WorkRequest { sges: &sges, memory: Some(SendMemory::Pin), ..Default::default() },
+            WorkRequest { sges: &two, ..Default::default() },
+            WorkRequest { sges: &read, source: Some(remote), ..Default::default() },
+            WorkRequest { local: Some(Local::Nothing), ..Default::default() },
+        ];
+        for (memory, first) in [(SendMemory::Pin, 0), (SendMemory::Copy, 128), (SendMemory::Auto, 128)] {
+            let mut qp = make(memory);
+            assert_eq!(card.lock().asked.memory, memory.abi());
+            // SAFETY: nothing is at these addresses, and the card is none.
+            unsafe { qp.post_send(&requests) }.unwrap();
+            let (queue, _) = qp.mapping();
+            // SAFETY: the queue has so many elements, which nobody writes now.
+            let elements = unsafe { std::slice::from_raw_parts(queue.cast::<wqe::Wqe>(), requests.len()) };
+            let ranges = |n: usize, line: usize| &elements[n].sge[line..line + usize::from(elements[n].num_sge)];
+            let copy = |tag| [range(ioctl::copy_va(tag, 0x5008), 1000)];
+            if first == 0 {
+                assert_eq!((ranges(0, 0), ranges(1, 1)), (&sges[..], &sges[..]));
+            } else {
+                assert_eq!((ranges(0, 0), ranges(1, 1)), (&copy(first)[..], &copy(first + 1)[..]));
+            }
+            assert_eq!((ranges(2, 0), ranges(3, 0), ranges(4, 1)), (&sges[..], &two[..], &read[..]));
+            // What is refused has no tag.
+            // SAFETY: as above.
+            assert!(unsafe { qp.post_send(&requests[..3]) }.is_err());
+            // SAFETY: as above.
+            unsafe { qp.post_send(&requests[..1]) }.unwrap();
+            // SAFETY: as above.
+            let element = unsafe { *queue.cast::<wqe::Wqe>().add(6) };
+            assert_eq!(element.sge[0].va, if first == 0 { 0x7000 } else { copy(first + 2)[0].va });
+        }
     }
 
     fn post(qp: &mut QueuePair, wr_id: u64) {

@@ -50,6 +50,7 @@
 
 mod cm;
 mod context;
+mod copies;
 mod counters;
 mod cq;
 mod device;
@@ -69,6 +70,7 @@ mod wait;
 pub use berth_abi as abi;
 pub use cm::{Listener, Request};
 pub use context::{AccessKind, Context, ContextEvent, PeerAccess, Pinned};
+pub use copies::SendMemory;
 pub use counters::{Counters, Named};
 pub use cq::{Completion, CompletionQueue, Status};
 pub use device::{Device, Info, Limits, MacAddr, Net};

@@ -11,6 +11,7 @@ use berth_abi::{card, ioctl, ring as abi_ring};
 use berth_queue::{Data, Operation, Progress, QpProgress, Remote, Request, WorkQueue, gather, queues_fit};
 
 use crate::context::{Inner, PeerAccess};
+use crate::copies::{Copies, SendMemory};
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::{Error, Reason, Result};
 use crate::mapping::Mapping;
@@ -91,6 +92,9 @@ pub struct QpConfig {
     pub max_list: u32,
     /// Virtual-context block in bytes (VC-2): a multiple of 4096 up to 1 MiB; 0: 64 KiB.
     pub block: u32,
+    /// How the memory of sends reaches the card (VC-10), unless a send says otherwise. With [`SendMemory::Pin`] all is pinned;
+    /// with [`SendMemory::Copy`] it is an error if the driver has no room for copies, or no tags.
+    pub memory: SendMemory,
     /// Acknowledgement time-out in card cycles; 0: default.
     pub timeout: u32,
     /// Retries before the peer counts as lost; 0: default.
@@ -122,6 +126,7 @@ impl Default for QpConfig {
             trigger,
             max_list: 0,
             block: 0,
+            memory: SendMemory::Pin,
             timeout: 0,
             retries: 0,
             reads,
@@ -164,6 +169,9 @@ pub struct WorkRequest<'a> {
     /// No other atomic of any queue pair of the peer's card comes between; other cards' and the peer's processors' may. It
     /// uses no receive, counts as a READ under way, and is carried out once. The element then has room for 5 ranges.
     pub atomic: Option<(Remote, Atomic)>,
+    /// How the memory reaches the card, if not as the queue pair has it: sends and WRITEs only, of a queue pair that was not made
+    /// with [`SendMemory::Pin`].
+    pub memory: Option<SendMemory>,
     /// Begin when all RDMA READs and atomics before it are complete: sends only (what verbs call `IBV_SEND_FENCE`).
     pub fence: bool,
     /// No completion if it succeeds: sends only. Its memory and its place are the caller's again with the completion of one
@@ -247,6 +255,11 @@ impl ForeignPeer {
 }
 
 impl WorkRequest<'_> {
+    /// The card reads its ranges and does nothing else with them.
+    const fn only_sends(&self) -> bool {
+        !self.inline && self.source.is_none() && self.atomic.is_none() && self.local.is_none()
+    }
+
     /// It names memory of the peer.
     const fn is_one_sided(&self) -> bool {
         self.remote.is_some() || self.source.is_some() || self.atomic.is_some()
@@ -354,6 +367,8 @@ pub struct QueuePair {
     qpn: u32,
     /// Identity of the queue pair: a later one may have its number.
     identity: u64,
+    /// Tags of sends by copy.
+    copies: Option<Copies>,
     /// Set when the driver has destroyed it.
     destroyed: bool,
     /// Lasts as long as it.
@@ -396,6 +411,7 @@ impl QueuePair {
             domain_identity,
             reads: config.reads.into(),
             peer_reads: config.peer_reads.into(),
+            memory: config.memory.abi(),
             ..Default::default()
         };
         context.ioctl(what, ioctl::IOC_CREATE_QP, &mut arg)?;
@@ -439,6 +455,7 @@ impl QueuePair {
             qpn: arg.qpn,
             identity: arg.identity,
             destroyed: false,
+            copies: (arg.copy_tag != 0).then(|| Copies::new(config.memory, arg.copy_tag, arg.copy_most)),
             _domain: domain.cloned(),
         })
     }
@@ -516,10 +533,45 @@ impl QueuePair {
         if !self.progress.message && requests.iter().any(WorkRequest::is_one_sided) {
             return Err(Error::RemoteInStream);
         }
-        // SAFETY: as our caller's.
-        let slot = unsafe { post(&mut self.send, &self.progress.send, true, requests) }?;
+        let slot = match self.copies {
+            // SAFETY: as our caller's.
+            None => unsafe { post(&mut self.send, &self.progress.send, true, requests) }?,
+            Some(_) => {
+                let ranges = self.copied(requests);
+                let sges = ranges.iter().zip(requests).map(|(range, r)| range.as_slice().get(..1).unwrap_or(r.sges));
+                let requests: Vec<_> = sges.zip(requests).map(|(sges, r)| WorkRequest { sges, ..*r }).collect();
+                let at = self.send.producer();
+                // SAFETY: as our caller's; ranges of copies stand for theirs, and inline sends have none.
+                let posted = unsafe { post(&mut self.send, &self.progress.send, true, &requests) };
+                if let (Err(_), Some(copies)) = (&posted, &mut self.copies) {
+                    copies.take_back(at);
+                }
+                posted?
+            }
+        };
         self.ring_send(slot);
         Ok(())
+    }
+
+    /// For each request the range at which the card is to find a copy; `None` if it takes the process's memory.
+    fn copied(&mut self, requests: &[WorkRequest<'_>]) -> Vec<Option<Sge>> {
+        let Some(copies) = &mut self.copies else { return vec![None; requests.len()] };
+        let begin = self.send.producer();
+        let completed = begin - u64::from(self.progress.send.outstanding());
+        let (context, qpn, identity) = (&self.context, self.qpn, self.identity);
+        let gone = |first, tags| {
+            let mut arg = ioctl::Copies { qpn, first, tags, copy_most: 0, identity };
+            context.ioctl("use tags of copies again", ioctl::IOC_COPIES, &mut arg)?;
+            Ok(arg.copy_most)
+        };
+        let place = |(at, r): (u64, &WorkRequest<'_>)| {
+            let mut ranges = r.sges.iter().filter(|range| range.len != 0);
+            match (ranges.next(), ranges.next()) {
+                (Some(range), None) if r.only_sends() => copies.place(r.memory, *range, (at, completed), gone),
+                _ => None,
+            }
+        };
+        (begin..).zip(requests).map(place).collect()
     }
 
     /// Posts receives, all with one doorbell: one batch, announced to the peer when all of it is pinned. None of them

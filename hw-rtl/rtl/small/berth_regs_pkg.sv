@@ -315,7 +315,7 @@ package berth_regs_pkg;
     localparam logic [31:0] D_PAGE_NEEDS             = 32'h00000002; // Page requests taken from the card
     localparam logic [31:0] D_PAGES_PINNED           = 32'h00000003; // Pages pinned
     localparam logic [31:0] D_PAGES_UNPINNED         = 32'h00000004; // Pages unpinned
-    localparam logic [31:0] D_BUDGET_WAITS           = 32'h00000005; // Page requests that had to wait for budget
+    localparam logic [31:0] D_BUDGET_WAITS           = 32'h00000005; // Page requests that had to wait for budget, or for room for copies
     localparam logic [31:0] D_PAGE_FAULTS            = 32'h00000006; // Page requests refused: memory cannot be pinned
     localparam logic [31:0] D_OVER_BUDGET            = 32'h00000007; // Page requests refused: larger than the budget
     localparam logic [31:0] D_REVOKED                = 32'h00000008; // Translations revoked because memory went away
@@ -337,6 +337,11 @@ package berth_regs_pkg;
     localparam logic [31:0] D_DATAGRAMS              = 32'h00000018; // Datagrams sent for queue pairs of verbs
     localparam logic [31:0] D_DATAGRAMS_NO_RECEIVE   = 32'h00000019; // Datagrams dropped: their queue pair had no receive, or a shorter one
     localparam logic [31:0] D_DATAGRAMS_REFUSED      = 32'h0000001a; // Datagrams dropped: malformed, or without the QPN and Q_Key of a queue pair that receives
+    localparam logic [31:0] D_COPY_USED              = 32'h0000001b; // Gauge: bytes of copies for sending (VC-5, VC-6) that the card has; none of them are pinned memory of a process
+    localparam logic [31:0] D_COPY_PEAK              = 32'h0000001c; // Most bytes of copies at any time since the device appeared or the peak was reset
+    localparam logic [31:0] D_COPIES                 = 32'h0000001d; // Page requests that were answered by copies
+    localparam logic [31:0] D_COPIED_BYTES           = 32'h0000001e; // Bytes copied for them
+    localparam logic [31:0] D_COPY_MOST              = 32'h0000001f; // Gauge: sends of up to so many bytes are copied where the driver chooses (VC-10), after what pinning and copying have cost
 
     // Soft core: pending bits
     localparam logic [31:0] PEND_CMD                 = 32'h00000000; // A firmware command waits (`CPU_CMD_W0`…)

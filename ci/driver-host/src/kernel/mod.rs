@@ -22,6 +22,7 @@ pub(crate) mod memlock;
 #[path = "../../../../driver/kernel/random.rs"]
 pub(crate) mod random;
 
+pub(crate) mod copy;
 pub(crate) mod doorbell;
 pub(crate) mod eventfd;
 pub(crate) mod gate;

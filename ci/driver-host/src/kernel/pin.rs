@@ -159,6 +159,8 @@ impl Drop for SharedPages {
         might_sleep();
         let surroundings = surroundings();
         surroundings.hardware.borrow().assert_no_queue(self.addr);
+        surroundings.hardware.borrow().assert_unused(self.addr);
+        surroundings.memory.borrow_mut().forget_copy(self.addr);
         surroundings.queues.set(surroundings.queues.get() - 1);
     }
 }

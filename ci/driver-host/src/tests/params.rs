@@ -10,6 +10,7 @@ const USUAL: Params = Params {
     linger_ms: 50,
     card_budget: 8 << 20,
     process_budget: 4 << 20,
+    copy_pool: 2 << 20,
     max_process_qps: 2,
     max_process_cqs: 2,
     max_process_contexts: 2,
@@ -30,10 +31,11 @@ fn f9_parameters_out_of_range_are_refused_by_name() {
     type Set = fn(&mut Params, u64);
     // Of the largest card that there can be.
     let table = 512 * 16 * 4096;
-    let all: [(&str, Set, u64, u64); 8] = [
+    let all: [(&str, Set, u64, u64); 9] = [
         ("linger_ms", |p, v| p.linger_ms = v as u32, 0, 86_400_000),
         ("card_budget", |p, v| p.card_budget = v, 4096, table),
         ("process_budget", |p, v| p.process_budget = v, 4096, table),
+        ("copy_pool", |p, v| p.copy_pool = v, 0, table),
         ("max_process_qps", |p, v| p.max_process_qps = v as u32, 1, 65535),
         ("max_process_cqs", |p, v| p.max_process_cqs = v as u32, 1, 65535),
         ("max_process_contexts", |p, v| p.max_process_contexts = v as u32, 1, crate::abi::card::NUM_ASIDS as u64 - 1),

@@ -2,9 +2,13 @@
 //! Everything at random.
 
 use super::rig::*;
-use crate::abi::card::*;
+use crate::abi::{
+    card::*,
+    ioctl::{copied_va, copy_va},
+};
 use crate::card::State;
 use crate::memory::{Change, change};
+use crate::pages::copies::CopyTags;
 use crate::process::Context;
 use berth_random::{Rng, cases, seed};
 use kernel::{
@@ -40,6 +44,8 @@ struct Case {
     rng: Rng,
     processes: Vec<Process>,
     contexts: Vec<(usize, Arc<Context>)>,
+    /// Tags of copies, by context, which may be gone.
+    tags: Vec<(Arc<Context>, CopyTags)>,
     theme: Theme,
 }
 
@@ -51,6 +57,7 @@ impl Case {
             linger_ms: [0, 3, 50][rng.below(3) as usize],
             card_pages: if small { rng.between(12, 50) } else { 400 },
             context_pages: if rng.chance(0.5) { rng.between(10, 60) } else { 200 },
+            copy_pages: rng.between(4, 64),
             ..Setup::default()
         };
         let mut rig = Rig::with(Some(rng.draw()), setup);
@@ -68,7 +75,7 @@ impl Case {
         rig.surroundings.hardware.borrow_mut().recalls = rng.chance(0.7);
         rig.card.start_watching();
         rig.watched = true;
-        let mut case = Self { rig, rng, processes: Vec::new(), contexts: Vec::new(), theme };
+        let mut case = Self { rig, rng, processes: Vec::new(), contexts: Vec::new(), tags: Vec::new(), theme };
         for _ in 0..case.rng.between(1, 3) {
             case.process();
         }
@@ -100,6 +107,9 @@ impl Case {
         }
         let qpn = FIRST_QPN + context.asid % NUM_QPS;
         self.rig.give_qp(qpn, context.asid);
+        if let Ok(tags) = context.space.copy_tags() {
+            self.tags.push((context.clone(), tags));
+        }
         self.contexts.push((at, context));
     }
 
@@ -138,7 +148,13 @@ impl Case {
             // Not always whole pages.
             let (skip, less) = (self.rng.below(4096), self.rng.below(4096));
             let len = (bytes(pages) - skip).saturating_sub(less).max(1);
-            hardware.ask(tag, context.asid, bytes(first) + skip, len, write);
+            let va = bytes(first) + skip;
+            let mut tags = self.tags.iter().filter(|_| !write && self.rng.chance(0.4));
+            let va = match tags.find(|(c, _)| Arc::ptr_eq(c, &context)) {
+                Some((_, tags)) => copy_va(tags.first() + self.rng.below(2) as u32, va),
+                None => va,
+            };
+            hardware.ask(tag, context.asid, va, len, write);
         }
     }
 
@@ -285,7 +301,26 @@ impl Case {
                     *reserve = (*reserve).max(u64::from(block) / 4096 + 1);
                 }
             }
-            83..90 => {
+            83 => {
+                if !self.tags.is_empty() && self.rng.chance(0.3) {
+                    let (context, tags) = self.tags.remove(0);
+                    // No element is left that has them.
+                    let mut hardware = self.rig.surroundings.hardware.borrow_mut();
+                    let ours = |va| copied_va(va).is_some_and(|(tag, _)| tags.have(tag, 1));
+                    if !hardware.asks.values().any(|ask| ours(ask.va)) {
+                        let holds = hardware.holds.iter().filter(|(_, hold)| ours(hold.ask.va));
+                        let holds: Vec<u32> = holds.map(|(tag, _)| *tag).collect();
+                        holds.into_iter().for_each(|tag| hardware.release(tag));
+                        self.rig.world.spawn(move || drop((tags, context)));
+                    } else {
+                        self.tags.push((context, tags));
+                    }
+                } else if let Some((context, tags)) = self.tags.first() {
+                    let (space, first) = (context.space.clone(), tags.first());
+                    self.rig.world.spawn(move || _ = space.wait_copies_gone(first, 2));
+                }
+            }
+            84..90 => {
                 let us = [1, 300, 5000, 50_000][self.rng.below(4) as usize];
                 let ns = self.rng.below(us * 1000);
                 self.rig.watch(ns);
@@ -309,8 +344,9 @@ fn run(theme: Theme, base: u64) {
         for _ in 0..400 {
             case.step();
         }
-        let Case { rig, contexts, .. } = case;
+        let Case { rig, contexts, tags, .. } = case;
         drop(contexts);
+        rig.spawn(move || drop(tags));
         // Budgets that are being changed are not changed after these.
         rig.settle();
         rig.pages.set_budget(400);

@@ -2,7 +2,7 @@
 //! A card, processes and contexts, and what must hold of them at any time.
 
 use crate::abi::message::{CODE, Fence, FwLog, PageRevoke, QpQuery, Typed};
-use crate::abi::{card::*, counters::*, ring::*};
+use crate::abi::{card::*, counters::*, ioctl::copied_va, ring::*};
 use crate::card::regs::Regs;
 use crate::card::{Card, CardConfig, Entry, PAGE, State};
 use crate::hardware::{Ask, Bar, Hardware};
@@ -11,6 +11,7 @@ use crate::kernel::gate::Gate;
 use crate::kernel::workqueue::OwnedQueue;
 use crate::memory::{Change, Surroundings, change, surroundings};
 use crate::net::Link;
+use crate::pages::page::VPN_END;
 use crate::pages::service::PageConfig;
 use crate::pages::{AddressSpace, PageService};
 use crate::process::Context;
@@ -43,6 +44,7 @@ pub(super) const NO_PLACE: u32 = 2048;
 pub(super) const INSTALLING: u32 = 4096;
 pub(super) const BRINGING: u32 = 16384;
 pub(super) const LENT: u32 = 32768;
+pub(super) const POOL: u32 = 65536;
 
 /// Nanoseconds of a millisecond.
 pub(super) const MS: u64 = 1_000_000;
@@ -64,6 +66,8 @@ pub(super) struct Setup {
     pub(super) linger_ms: u32,
     pub(super) card_pages: u64,
     pub(super) context_pages: u64,
+    /// Pages for copies.
+    pub(super) copy_pages: u64,
     /// Contexts, queue pairs and completion queues of a process.
     pub(super) most: [u32; 3],
     /// The card is a network device as well.
@@ -72,7 +76,14 @@ pub(super) struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { linger_ms: 50, card_pages: 256, context_pages: 256, most: [16, 64, 64], network_device: false }
+        Self {
+            linger_ms: 50,
+            card_pages: 256,
+            context_pages: 256,
+            copy_pages: 64,
+            most: [16, 64, 64],
+            network_device: false,
+        }
     }
 }
 
@@ -132,6 +143,7 @@ fn flags(line: &str) -> u32 {
         "Waiting(Earlier)" => WAITING,
         "Waiting(Line)" => WAITING | SHORT | BEHIND,
         "Waiting(Budget)" => WAITING | SHORT,
+        "Waiting(Pool)" => WAITING | POOL,
         "Blocked" => BLOCKED,
         "NoPlace" => NO_PLACE,
         "Charged" => CHARGED,
@@ -289,6 +301,7 @@ fn card(gate: &Arc<Gate>, instance: usize, setup: Setup) -> Arc<Registry> {
         linger_ms: setup.linger_ms,
         card_pages: setup.card_pages,
         context_pages: setup.context_pages,
+        copy_pages: setup.copy_pages,
     };
     let card = Card::new(gate, Regs::new(&PCI).expect("registers"), config).expect("a card");
     let processes = RegistryConfig {
@@ -619,17 +632,20 @@ impl Rig {
                 assert!(pair[0].first + pair[0].pages <= pair[1].first, "a page is mapped by two requests at a time");
             }
             // Who was charged came before all others of its kind.
-            for (n, request) in now.requests.iter().enumerate().filter(|(_, r)| r.flags & CHARGED != 0) {
+            let pins = |r: &ShownRequest| copied_va(bytes(r.first)).is_none();
+            let charged = |r: &ShownRequest| pins(r) && r.flags & CHARGED != 0;
+            for (n, request) in now.requests.iter().enumerate().filter(|(_, r)| charged(r)) {
                 let was = before.requests.iter().any(|r| r.tag == request.tag && r.flags & CHARGED != 0);
                 if !was {
-                    for earlier in now.requests[..n].iter().filter(|r| r.write == request.write) {
+                    for earlier in now.requests[..n].iter().filter(|r| pins(r) && r.write == request.write) {
                         let was = before.requests.iter().find(|r| r.tag == earlier.tag);
                         let ok = earlier.flags & CHARGED != 0 || was.is_some_and(|r| r.flags & CHARGED != 0);
                         assert!(ok, "pc_3: {:#x} is served before {:#x}", request.tag, earlier.tag);
                     }
                 }
             }
-            assert!(now.pinned >= now.pages.len() as u64, "pages that are not charged");
+            let pins = now.pages.iter().filter(|p| p.vpn < VPN_END).count();
+            assert!(now.pinned >= pins as u64, "pages that are not charged");
             let mm = space.mm.as_raw() as usize;
             let share = shares.entry(mm).or_insert((0, space.clone()));
             share.0 += now.pinned;
@@ -727,6 +743,7 @@ impl Rig {
         assert_eq!(self.surroundings.memory.borrow().mappings(), 0);
         assert_eq!(self.surroundings.hardware.borrow().translations().count(), 0);
         assert_eq!(self.pages.budget.lock().pinned, 0);
+        assert_eq!((self.pages.pool.lock().used, self.counter(D_COPY_USED)), (0, 0), "copies stay");
         assert_eq!(self.pages.table.lock().used(), 0, "places stay taken");
         assert_eq!(self.counter(D_PAGES_PINNED), self.counter(D_PAGES_UNPINNED));
         for context in self.contexts() {
@@ -752,6 +769,11 @@ impl Rig {
             assert!(page.is_some() || shown(context).pages.len() == 256, "a page that the driver does not know");
             assert!(page.is_none_or(|p| p.write == entry.write));
             let mm = context.space.mm.as_raw() as usize;
+            if let Some((_, va)) = copied_va(bytes(entry.vpn)) {
+                let of = self.surroundings.memory.borrow().copied(entry.bus).map(|(mm, vpn, _)| (mm, vpn));
+                assert_eq!(of, Some((mm, va / PAGE)), "vc_6: the copy of another page");
+                continue;
+            }
             let (frame, write) = self.surroundings.memory.borrow().behind(entry.bus);
             assert!(
                 self.surroundings.memory.borrow().maps(mm, entry.vpn, frame, write),

@@ -224,7 +224,7 @@ table! {
     D_PAGES_PINNED = 3;
     /// Pages unpinned.
     D_PAGES_UNPINNED = 4;
-    /// Page requests that had to wait for budget.
+    /// Page requests that had to wait for budget, or for room for copies.
     D_BUDGET_WAITS = 5;
     /// Page requests refused: memory cannot be pinned.
     D_PAGE_FAULTS = 6;
@@ -268,6 +268,16 @@ table! {
     D_DATAGRAMS_NO_RECEIVE = 25;
     /// Datagrams dropped: malformed, or without the QPN and Q_Key of a queue pair that receives.
     D_DATAGRAMS_REFUSED = 26;
+    /// Gauge: bytes of copies for sending (VC-5, VC-6) that the card has; none of them are pinned memory of a process.
+    D_COPY_USED = 27;
+    /// Most bytes of copies at any time since the device appeared or the peak was reset.
+    D_COPY_PEAK = 28;
+    /// Page requests that were answered by copies.
+    D_COPIES = 29;
+    /// Bytes copied for them.
+    D_COPIED_BYTES = 30;
+    /// Gauge: sends of up to so many bytes are copied where the driver chooses (VC-10), after what pinning and copying have cost.
+    D_COPY_MOST = 31;
     }
 }
 /// Driver counters.
