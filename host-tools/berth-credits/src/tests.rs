@@ -3,7 +3,7 @@
 
 use crate::endpoint::{Endpoint, Event, Options};
 use crate::memory::{self, Area, End, Outbox};
-use crate::ring::Writer;
+use crate::ring::{Reader, Writer};
 use crate::shared::Shared;
 use crate::transport::{Error, LIST, Message};
 use berth_protocol::credit::announcer::Heard;
@@ -121,6 +121,25 @@ fn cr_12_each_lie_in_shared_memory_has_its_error() {
         });
         assert_eq!(broken, Err(Error::BadMedium));
     }
+}
+
+#[test]
+fn cr_12_a_message_without_room_waits_for_a_peer_that_reads() {
+    let (mut end, file, socket) = victim();
+    let mut liar = Liar::new(&file, socket);
+    let mut now = 0;
+    while end.deadline(now).is_none() {
+        assert!(now < 1000, "the ring is never full");
+        now += 1;
+        liar.say(Body::Recall { round: 0, first: 0 });
+        end.progress(now).unwrap();
+    }
+    let ring = &liar.area.outbox(End::First).messages;
+    let mut reader = Reader::default();
+    let answers = |reader: &mut Reader| (0..).take_while(|_| reader.get::<_, 4>(ring) != Ok(None)).count() as u64;
+    assert_eq!((end.deadline(now), answers(&mut reader)), (Some(now), now - 1));
+    end.progress(now).unwrap();
+    assert_eq!((end.deadline(now), answers(&mut reader)), (None, 1));
 }
 
 #[test]
