@@ -50,7 +50,7 @@ const TREES: &[Tree] = &[
     },
     Tree {
         top: "host-tools/berth-credits/src/lib.rs",
-        ranks: &[&["ring", "transport"], &["memory"], &["endpoint", "shared"], &["tests"]],
+        ranks: &[&["ring", "transport"], &["memory"], &["endpoint", "shared", "tcp"], &["tests"]],
     },
     Tree {
         top: "host-tools/berth-queue/src/lib.rs",

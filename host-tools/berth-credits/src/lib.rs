@@ -8,6 +8,7 @@
 //! * [`transport`]: what an endpoint needs of its medium
 //! * [`endpoint`]: receives become credits, sends are cut to them
 //! * [`shared`]: shared memory of two processes of one host (CR-12, VC-11)
+//! * [`tcp`]: a TCP connection, with the lists inside its stream
 //!
 //! There is no transport over verbs, and none that puts lists into a TCP option.
 //!
@@ -49,6 +50,7 @@ pub mod endpoint;
 mod memory;
 mod ring;
 pub mod shared;
+pub mod tcp;
 #[cfg(test)]
 mod tests;
 pub mod transport;

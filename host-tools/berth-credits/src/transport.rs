@@ -35,7 +35,7 @@ pub enum Error {
         /// Bytes of the receive.
         size: u32,
     },
-    /// The peer announced a credit without a receive behind it, or with one outside its memory.
+    /// The peer announced a credit without a receive behind it; or a receive lies outside the memory of its end.
     BadReceive,
     /// A buffer of the caller's gave fewer bytes than when it was posted.
     Short,
