@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Credits without the card (CR-15): the receiver says which buffers it has, and the sender cuts what it sends to them.
 //!
-//! An [`Endpoint`] works over any [`Transport`], that is over anything that can send and receive messages. It needs no
-//! Berth hardware and no driver. The rules are those of the card, because both run the same state machines: those of
-//! `berth_protocol::credit`.
+//! An [`endpoint::Endpoint`] works over any [`transport::Transport`], that is over anything that can send and receive
+//! messages. It needs no Berth hardware and no driver. The rules are those of the card, because both run the same state
+//! machines: those of `berth_protocol::credit`.
 //!
 //! * [`transport`]: what an endpoint needs of its medium
 //! * [`endpoint`]: receives become credits, sends are cut to them
@@ -46,7 +46,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![deny(unsafe_code)]
+
 pub mod endpoint;
+#[allow(unsafe_code)]
 mod memory;
 mod ring;
 pub mod shared;
