@@ -355,6 +355,8 @@ impl<T: Transport, B: AsRef<[u8]>> Endpoint<T, B> {
     /// A message about credits has come.
     fn hear(&mut self, message: &Message) -> Result<(), Error> {
         match &message.body {
+            // In stream mode a receive of no bytes is never announced.
+            Body::List(part) if part.sizes().contains(&0) => return Err(Error::BadList(Arrived::Bad)),
             Body::List(part) => {
                 self.counters.lists_received += 1;
                 let arrived = self.taker.accept(message);
@@ -382,6 +384,9 @@ impl<T: Transport, B: AsRef<[u8]>> Endpoint<T, B> {
         let Some(receive) = self.receives.front() else {
             return Err(Error::NoCredit);
         };
+        if len == 0 {
+            return Err(Error::Empty);
+        }
         if len > receive.len {
             return Err(Error::TooLong { len, size: receive.len });
         }

@@ -227,7 +227,8 @@ impl Tcp {
                 [MESSAGE, words, 0, ..] if (1..=HEAD + LIST).contains(&(words as usize)) => {
                     self.expect(Reading::Message, 4 * words as usize);
                 }
-                [PIECE, len, remaining, ..] if len != 0 => {
+                [PIECE, 0, ..] => return Err(Error::Empty),
+                [PIECE, len, remaining, ..] => {
                     let (at, size) = self.receives.pop_front().ok_or(Error::NoCredit)?;
                     if len > size {
                         return Err(Error::TooLong { len, size });

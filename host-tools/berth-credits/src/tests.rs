@@ -100,6 +100,12 @@ fn cr_12_each_lie_in_shared_memory_has_its_error() {
         });
         assert_eq!(answer, Err(Error::BadReceive), "{len} at {offset}");
     }
+    assert_eq!(told(|liar| liar.piece(0)), Err(Error::Empty));
+    let nothing = told(|liar| {
+        liar.receive(0, 0);
+        liar.list(0, &[0]);
+    });
+    assert_eq!(nothing, Err(Error::BadList(Arrived::Bad)));
     let twice = told(|liar| {
         liar.list(7, &[10]);
         liar.list(7, &[10, 10]);
@@ -146,7 +152,8 @@ fn cr_12_a_message_without_room_waits_for_a_peer_that_reads() {
 fn cr_12_random_garbage_in_shared_memory_ends_the_connection_at_most() {
     let first = berth_random::seed(5);
     let mut errors = HashSet::new();
-    for seed in first..first + berth_random::cases(300) {
+    let cases = berth_random::cases(300);
+    for seed in first..first + cases {
         let mut rng = Rng(seed);
         let (mut end, file, socket) = victim();
         let mut liar = Liar::new(&file, socket);
@@ -185,7 +192,7 @@ fn cr_12_random_garbage_in_shared_memory_ends_the_connection_at_most() {
             }
         }
     }
-    assert!(errors.len() >= 4, "the garbage is too tame: {errors:?}");
+    assert!(errors.len() >= 4 || cases < 100, "the garbage is too tame: {errors:?}");
 }
 
 /// Memory that could vanish under the mapping, and other things that are no offer.

@@ -28,6 +28,8 @@ pub enum Error {
     BadMedium,
     /// Data came, and no credit for it had been announced (CR-3).
     NoCredit,
+    /// A piece of no bytes came.
+    Empty,
     /// A piece is longer than the receive that it is for (CR-2).
     TooLong {
         /// Bytes of the piece.
@@ -52,6 +54,7 @@ impl std::fmt::Display for Error {
             Self::BadMessage => write!(f, "the peer sent an unreadable message about credits"),
             Self::BadMedium => write!(f, "the peer broke the medium"),
             Self::NoCredit => write!(f, "the peer sent data without a credit"),
+            Self::Empty => write!(f, "a piece of no bytes came"),
             Self::TooLong { len, size } => write!(f, "a piece of {len} bytes came for a receive of {size}"),
             Self::BadReceive => write!(f, "the peer announced a credit without a sound receive"),
             Self::Short => write!(f, "a buffer has become shorter since it was posted"),
