@@ -49,6 +49,10 @@ const TREES: &[Tree] = &[
         ],
     },
     Tree {
+        top: "host-tools/berth-credits/src/lib.rs",
+        ranks: &[&["ring", "transport"], &["memory"], &["endpoint", "shared", "tcp"], &["tests"]],
+    },
+    Tree {
         top: "host-tools/berth-queue/src/lib.rs",
         ranks: &[&["doorbell", "request"], &["ring"], &["completions"], &["shared"]],
     },

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The memory that two processes share, and how it gets from one to the other. The crate's only unsafe code.
+//!
+//! The file behind it can change its size no more (seals), so that no access to the mapping can fail. All of it is
+//! atomics: the peer may write anywhere at any time.
+
+use crate::ring::Ring;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+use std::fs::File;
+use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Result};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// What one end writes for the other.
+#[repr(C, align(64))]
+pub struct Outbox {
+    /// Messages about credits.
+    pub messages: Ring<512>,
+    /// Receives that this end posted: byte offset in its memory, bytes.
+    pub receives: Ring<512>,
+    /// Pieces that this end sent, one for each receive of the other's: bytes, bytes that follow.
+    pub pieces: Ring<512>,
+}
+
+/// Which of the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The one that made the memory.
+    First,
+    /// The one that joined.
+    Second,
+}
+
+/// Bytes of memory that each end receives into: at most 1 GiB each.
+pub type Sizes = [u32; 2];
+
+/// Most bytes that an end receives into.
+const MOST: u32 = 1 << 30;
+
+/// A mapping of the shared memory: an [`Outbox`] of each end, then what each end receives into.
+#[derive(Debug)]
+pub struct Area {
+    base: NonNull<u8>,
+    total: usize,
+    sizes: Sizes,
+}
+
+// SAFETY: the mapping belongs to no thread, and what it holds is reached through atomics only.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: `base` and `total` are of our own mapping, and all references into it borrow `self`.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.total) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+impl Area {
+    fn total(sizes: Sizes) -> Result<usize> {
+        if sizes.iter().any(|size| *size > MOST) {
+            return Err(Error::new(ErrorKind::InvalidInput, "more than 1 GiB to receive into"));
+        }
+        let bytes = sizes.iter().try_fold(2 * size_of::<Outbox>(), |sum, size| sum.checked_add(*size as usize));
+        bytes.filter(|bytes| *bytes <= isize::MAX as usize).ok_or_else(|| ErrorKind::OutOfMemory.into())
+    }
+
+    /// Makes new memory, all zero, and the file that it can be mapped from.
+    pub fn create(sizes: Sizes) -> Result<(Self, OwnedFd)> {
+        let total = Self::total(sizes)?;
+        let file = memfd_create(c"berth-credits", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file = File::from(file);
+        file.set_len(total as u64)?;
+        fcntl_add_seals(&file, Self::seals())?;
+        Ok((Self::map(&file, total, sizes)?, file.into()))
+    }
+
+    /// Maps memory that another process made. `sizes` is what that process says; the file must agree.
+    pub fn open(file: OwnedFd, sizes: Sizes) -> Result<Self> {
+        let total = Self::total(sizes)?;
+        let file = File::from(file);
+        let seals = fcntl_get_seals(&file)?;
+        if !seals.contains(Self::seals()) || file.metadata()?.len() != total as u64 {
+            return Err(Error::new(
+                ErrorKind::InvalidData,
+                "shared memory of another size, or that may change its size",
+            ));
+        }
+        Self::map(&file, total, sizes)
+    }
+
+    fn seals() -> SealFlags {
+        SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
+    }
+
+    fn map(file: &File, total: usize, sizes: Sizes) -> Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory of ours.
+        let base = unsafe { mmap(null_mut(), total, protection, MapFlags::SHARED, file, 0) }?;
+        let base = NonNull::new(base.cast()).ok_or(ErrorKind::OutOfMemory)?;
+        Ok(Self { base, total, sizes })
+    }
+
+    /// What `end` writes.
+    pub fn outbox(&self, end: End) -> &Outbox {
+        let at = end as usize * size_of::<Outbox>();
+        // SAFETY: both outboxes lie at the start of the mapping, which is aligned to a page and lives as long as `self`.
+        // They consist of atomics, for which every content is valid.
+        unsafe { self.base.add(at).cast::<Outbox>().as_ref() }
+    }
+
+    /// What `end` receives into.
+    pub fn received(&self, end: End) -> &[AtomicU8] {
+        let [first, second] = self.sizes.map(|size| size as usize);
+        let at = 2 * size_of::<Outbox>();
+        let (at, len) = match end {
+            End::First => (at, first),
+            End::Second => (at + first, second),
+        };
+        // SAFETY: `total` is the sum of both outboxes and both sizes, so the range lies in the mapping, which lives as long
+        // as `self`. Every content is a valid atomic.
+        unsafe { std::slice::from_raw_parts(self.base.add(at).cast::<AtomicU8>().as_ptr(), len) }
+    }
+}
+
+/// Copies `from` to the start of `to`, as far as both go.
+pub fn store(to: &[AtomicU8], from: &[u8]) {
+    let len = to.len().min(from.len());
+    // SAFETY: every content is a valid atomic of either size, and both may be written through a shared reference.
+    let (head, middle, tail) = unsafe { to[..len].align_to::<AtomicU64>() };
+    let (first, rest) = from[..len].split_at(head.len());
+    let (words, last) = rest.as_chunks::<8>();
+    for (to, from) in head.iter().zip(first).chain(tail.iter().zip(last)) {
+        to.store(*from, Ordering::Relaxed);
+    }
+    for (to, from) in middle.iter().zip(words) {
+        to.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
+    }
+}
+
+/// Copies the start of `from` to `to`, as far as both go.
+pub fn load(to: &mut [u8], from: &[AtomicU8]) {
+    let len = to.len().min(from.len());
+    // SAFETY: as in `store`.
+    let (head, middle, tail) = unsafe { from[..len].align_to::<AtomicU64>() };
+    let (first, rest) = to[..len].split_at_mut(head.len());
+    let (words, last) = rest.as_chunks_mut::<8>();
+    for (to, from) in first.iter_mut().zip(head).chain(last.iter_mut().zip(tail)) {
+        *to = from.load(Ordering::Relaxed);
+    }
+    for (to, from) in words.iter_mut().zip(middle) {
+        *to = from.load(Ordering::Relaxed).to_ne_bytes();
+    }
+}
+
+/// Sends `bytes` and a file over a socket.
+pub fn send_file(socket: &UnixStream, bytes: &[u8], file: &OwnedFd) -> Result<()> {
+    let files = [file.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&files));
+    match sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)? == bytes.len() {
+        true => Ok(()),
+        false => Err(ErrorKind::WriteZero.into()),
+    }
+}
+
+/// Receives exactly `bytes` and one file.
+pub fn receive_file(socket: &UnixStream, bytes: &mut [u8]) -> Result<OwnedFd> {
+    let want = bytes.len();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut files = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(new) = message {
+            files.extend(new);
+        }
+    }
+    match (received.bytes == want, files.pop(), files.is_empty()) {
+        (true, Some(file), true) => Ok(file),
+        _ if received.bytes == 0 => Err(ErrorKind::UnexpectedEof.into()),
+        _ => Err(Error::new(ErrorKind::InvalidData, "no offer of shared memory")),
+    }
+}
