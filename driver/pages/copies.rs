@@ -18,11 +18,11 @@ use crate::{
     },
     kernel::copy::Reader,
     pages::{
+        copy_pool::CopyPage,
         costs::as_cost,
         install::Brought,
         page::PageState,
         plan::Plan,
-        pool::CopyPage,
         request_state::{Attempt, RequestState, WaitsFor},
         AddressSpace, PageService, Request,
     },
@@ -153,12 +153,6 @@ impl AddressSpace {
     pub(crate) fn copy_most(&self) -> u32 {
         self.service.copy_most()
     }
-
-    /// Tries requests again that wait for pages of the pool.
-    pub(super) fn retry_for_copies(&self) {
-        self.lock()
-            .start_those(RequestState::Waiting(WaitsFor::Pool));
-    }
 }
 
 impl PageService {
@@ -170,11 +164,6 @@ impl PageService {
 }
 
 impl Request {
-    /// What it asks for is to be a copy: the tag.
-    pub(super) fn copy_tag(&self) -> Option<u32> {
-        copied_va(self.first * PAGE).map(|(tag, _)| tag)
-    }
-
     /// One attempt at a request for copies.
     pub(super) fn attempt_copies(self: &Arc<Self>, tag: u32) -> Result<Attempt> {
         let (owner, service) = (&self.space, &self.space.service);

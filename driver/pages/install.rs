@@ -9,8 +9,8 @@ use crate::{
     },
     kernel::pin::{DmaPage, PinnedPage},
     pages::{
+        copy_pool::CopyPage,
         page::{Memory, PageEntry, PageState},
-        pool::CopyPage,
         request_state::{Attempt, RequestState},
         service::ready,
         Request,

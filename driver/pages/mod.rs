@@ -18,6 +18,7 @@ pub(crate) mod bring;
 pub(crate) mod budget;
 pub(crate) mod charge;
 pub(crate) mod copies;
+pub(crate) mod copy_pool;
 pub(crate) mod costs;
 pub(crate) mod evict;
 pub(crate) mod install;
@@ -40,11 +41,11 @@ pub(crate) mod table;
 pub(crate) mod unpin;
 
 use crate::{
-    abi::{card::*, ring::*},
-    card::Card,
+    abi::{card::*, ioctl::copied_va, ring::*},
+    card::{Card, PAGE},
     kernel::{memlock::MemLock, mmu_notifier::Settle, workqueue::OwnedQueue},
     pages::{
-        budget::Budget, costs::Costs, page::Pages, pool::Pool, request_state::RequestState,
+        budget::Budget, copy_pool::Pool, costs::Costs, page::Pages, request_state::RequestState,
         share::Share, table::Table,
     },
 };
@@ -241,6 +242,11 @@ impl Deref for Request {
 impl Request {
     fn last(&self) -> u64 {
         self.first + self.pages - 1
+    }
+
+    /// What it asks for is to be a copy: the tag.
+    fn copy_tag(&self) -> Option<u32> {
+        copied_va(self.first * PAGE).map(|(tag, _)| tag)
     }
 
     /// Whether it asks for pages to be pinned, for receiving (`write`) or for sending.

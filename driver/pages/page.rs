@@ -3,7 +3,7 @@
 
 use crate::{
     kernel::pin::{DmaPage, PageId, PinnedPage},
-    pages::pool::CopyPage,
+    pages::copy_pool::CopyPage,
 };
 use kernel::{
     rbtree::{RBTree, RBTreeNode},

@@ -8,95 +8,36 @@ use crate::{
     abi::counters::*,
     card::PAGE,
     kernel::pin::SharedPages,
-    pages::{share::Share, AddressSpace, PageService, Request},
+    pages::{
+        copy_pool::{CopyPage, Home, Pool},
+        share::Share,
+        AddressSpace, PageService, Request,
+    },
 };
 use kernel::{
     prelude::*,
-    sync::{atomic::Relaxed, Arc},
+    sync::atomic::Relaxed,
     time::{Instant, Monotonic},
 };
 
 /// Time in milliseconds for which a request that waits for pages keeps them from later ones.
 const TURN_MS: i64 = 2_000;
 
-/// Pages for copies, of one card.
-pub(crate) struct Pool {
-    /// Most pages.
-    pub(crate) limit: u64,
-    /// Pages that requests have taken.
-    pub(crate) used: u64,
-    /// Pages that are mapped and not taken; room for `limit`.
-    free: KVec<SharedPages>,
-    /// Queue pairs that have tags of copies. Without any, no page is kept.
-    users: u32,
-    /// Since when the request that is to be served next has waited.
-    next: Option<Instant<Monotonic>>,
-    /// Requests wait that were not told of a page that came back.
-    waited_for: bool,
-}
-
-impl Pool {
-    /// A pool of at most `limit` pages, of which there are none yet.
-    pub(crate) fn new(limit: u64) -> Result<Self> {
-        Ok(Self {
-            limit,
-            used: 0,
-            free: KVec::with_capacity(limit as usize, GFP_KERNEL)?,
-            users: 0,
-            next: None,
-            waited_for: false,
-        })
-    }
-
-    /// Most pages that one process has: half of them, so that it does not keep others from theirs.
-    pub(super) const fn most(&self) -> u64 {
-        self.limit / 2
-    }
-}
-
-/// A page of the pool that a request has taken; goes back when dropped, which may sleep.
-pub(crate) struct CopyPage {
-    /// There until it is dropped.
-    page: Option<SharedPages>,
-    service: Arc<PageService>,
-    /// Whose copies it counts to.
-    share: Arc<Share>,
-}
-
-impl CopyPage {
-    /// Bus address.
-    pub(crate) fn addr(&self) -> u64 {
-        self.page.as_ref().map_or(0, SharedPages::addr)
-    }
-
-    /// Its memory, which is made if there is none.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM` there is no memory for it, `ENODEV` the device goes, `EOPNOTSUPP` it would need a bounce buffer.
-    pub(super) fn memory(&mut self) -> Result<&SharedPages> {
-        if self.page.is_none() {
-            self.page = self.service.pool.lock().free.pop();
-        }
-        match &mut self.page {
+impl Home for PageService {
+    fn make(&self) -> Result<SharedPages> {
+        let kept = self.pool.lock().free.pop();
+        match kept {
             Some(page) => Ok(page),
-            none => {
-                let bound = self.service.card.bound()?;
-                Ok(none.insert(SharedPages::new(bound, PAGE as usize)?))
-            }
+            None => SharedPages::new(self.card.bound()?, PAGE as usize),
         }
     }
-}
 
-impl Drop for CopyPage {
-    fn drop(&mut self) {
-        let page = self.page.take();
-        let service = &self.service;
+    fn take_back(&self, page: Option<SharedPages>, share: &Share) {
         let (unwanted, waited_for) = {
-            let mut pool = service.pool.lock();
+            let mut pool = self.pool.lock();
             pool.used -= 1;
-            self.share.copies.fetch_sub(1, Relaxed);
-            service.report_copies(&pool);
+            share.copies.fetch_sub(1, Relaxed);
+            self.report_copies(&pool);
             let room = pool.users != 0 && pool.free.len() < pool.free.capacity();
             let unwanted = match page {
                 Some(page) if room => {
@@ -109,7 +50,7 @@ impl Drop for CopyPage {
         };
         drop(unwanted);
         if waited_for {
-            service.for_each_space(AddressSpace::retry_for_copies);
+            self.for_each_space(AddressSpace::retry_for_copies);
         }
     }
 }
@@ -166,11 +107,7 @@ impl Request {
         service.report_copies(&pool);
         self.strike_from_pool(&mut pool);
         for _ in 0..pages {
-            let _ = out.push_within_capacity(CopyPage {
-                page: None,
-                service: service.clone(),
-                share: share.clone(),
-            });
+            let _ = out.push_within_capacity(CopyPage::new(service.clone(), share.clone()));
         }
         true
     }

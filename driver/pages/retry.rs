@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Trying page requests again, when what they wait for may have come.
 
-use crate::pages::{request_state::RequestState, AddressSpace, Pending, Space};
+use crate::pages::{
+    request_state::{RequestState, WaitsFor},
+    AddressSpace, Pending, Space,
+};
 use kernel::sync::Arc;
 
 /// Page requests of one process that are worked on, or wait for page faults, at once, those of
@@ -61,6 +64,12 @@ impl AddressSpace {
     /// Tries requests again that wait for budget.
     pub(super) fn retry_for_budget(&self) {
         self.lock().start_next();
+    }
+
+    /// Tries requests again that wait for pages of the pool of copies.
+    pub(super) fn retry_for_copies(&self) {
+        self.lock()
+            .start_those(RequestState::Waiting(WaitsFor::Pool));
     }
 
     /// Tries requests again that wait for a place in the table.

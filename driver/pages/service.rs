@@ -5,7 +5,9 @@ use crate::{
     abi::{card::*, counters::*, message::PageReady, status::*},
     card::{parts::MAX_ASKED, Card, Entry, State, PAGE},
     kernel::workqueue::{self, OwnedQueue},
-    pages::{budget::Budget, costs::Costs, pool::Pool, table::Table, AddressSpace, PageService},
+    pages::{
+        budget::Budget, copy_pool::Pool, costs::Costs, table::Table, AddressSpace, PageService,
+    },
 };
 use kernel::{
     new_delayed_work, new_spinlock,
