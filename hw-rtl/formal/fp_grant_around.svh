@@ -78,7 +78,7 @@
     (* hierconn *) wire [2:0]    \dut.op_q ;
     (* hierconn *) wire [QW-1:0] \dut.q_q ;
     (* hierconn *) wire [QW-1:0] \dut.q_next ;
-    (* hierconn *) wire [3:0]    \dut.cmd_q_op ;
+    (* hierconn *) wire [4:0]    \dut.cmd_q_op ;
     (* hierconn *) wire [3:0]    \dut.slot_q ;
     (* hierconn *) wire [3:0]    \dut.at_slot_q ;
     (* hierconn *) wire [1:0]    \dut.kind_q ;
