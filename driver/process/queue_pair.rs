@@ -42,10 +42,9 @@ impl Context {
         told: Option<Arc<dyn Ended>>,
     ) -> Result<Arc<Qp>> {
         let depth = 1..=MAX_DEPTH;
-        let trigger_ok = trigger_index(arg.trigger).is_some_and(|most| arg.trigger_index <= most);
         if !depth.contains(&arg.sq_depth)
             || !depth.contains(&arg.rq_depth)
-            || !trigger_ok
+            || !is_trigger(arg.trigger, arg.trigger_index)
             || arg.max_list > MAX_LIST
             || u64::from(arg.block) % PAGE != 0
             || arg.block > 1 << 20
@@ -316,9 +315,7 @@ impl Context {
 
     /// Changes when a queue pair's credit lists go.
     pub(crate) fn set_trigger(&self, arg: &ioctl::SetTrigger) -> Result {
-        if arg.reserved != 0
-            || trigger_index(arg.trigger).is_none_or(|most| arg.trigger_index > most)
-        {
+        if arg.reserved != 0 || !is_trigger(arg.trigger, arg.trigger_index) {
             return Err(EINVAL);
         }
         let name = Name {

@@ -6,6 +6,8 @@
 //! Event entries carry a phase bit in bit 31 of their last word that changes each time
 //! round, beginning with 1.
 
+use super::rows::recv;
+
 /// Bytes of an entry of either ring.
 pub const ENTRY_BYTES: u32 = 64;
 /// Words of an entry of either ring.
@@ -261,18 +263,18 @@ pub fn evicted_pages(event: &[u32]) -> impl Iterator<Item = (u32, bool)> + '_ {
 /// Bytes of private data in connection management.
 pub const PRIVATE_DATA: usize = 32;
 
-/// Next list when data lands in the first buffer of the last list (CR-5). To `TRIGGER_BEHIND` as rows have them.
-pub const TRIGGER_FIRST: u8 = 0;
+/// Next list when data lands in the first buffer of the last list (CR-5). To `TRIGGER_BEHIND` these are those of rows.
+pub const TRIGGER_FIRST: u8 = recv::TRIGGER_FIRST as u8;
 /// Next list when data lands in the last buffer of the last list.
-pub const TRIGGER_LAST: u8 = 1;
+pub const TRIGGER_LAST: u8 = recv::TRIGGER_LAST as u8;
 /// Next list when data lands in a chosen buffer of the last list.
-pub const TRIGGER_BETWEEN: u8 = 2;
+pub const TRIGGER_BETWEEN: u8 = recv::TRIGGER_BETWEEN as u8;
 /// The same; the first buffer while the card bounds what is pinned for receives, as for the following ones.
-pub const TRIGGER_UNBOUNDED: u8 = 3;
+pub const TRIGGER_UNBOUNDED: u8 = recv::TRIGGER_UNBOUNDED as u8;
 /// Next list when data lands in the buffer that lies so many quarters (0 to 3) into the last list.
-pub const TRIGGER_QUARTERS: u8 = 4;
+pub const TRIGGER_QUARTERS: u8 = recv::TRIGGER_QUARTERS as u8;
 /// Next list when data lands in the buffer that so many others of the last list follow.
-pub const TRIGGER_BEHIND: u8 = 5;
+pub const TRIGGER_BEHIND: u8 = recv::TRIGGER_BEHIND as u8;
 /// The buffer follows from how fast the sender uses its credits (CR-6).
 pub const TRIGGER_ADAPTIVE: u8 = 6;
 /// Next list at a time that follows from that (CR-7).
@@ -282,14 +284,18 @@ pub const TRIGGER_PREDICTIVE: u8 = 8;
 /// The card changes between five buffers, by that and by what the sender says it still has to send (CR-9).
 pub const TRIGGER_AUTO: u8 = 9;
 
-/// The largest index that a kind of trigger takes; `None`: there is no such kind.
-pub const fn trigger_index(trigger: u32) -> Option<u32> {
-    match trigger {
-        0..=1 | 6..=9 => Some(0),
-        2..=3 | 5 => Some(u8::MAX as u32),
-        4 => Some(3),
-        _ => None,
-    }
+/// There is such a kind of trigger (`TRIGGER_*`), and it takes such an index. Out of line, as it is asked seldom and firmware's cache is
+/// small.
+#[inline(never)]
+pub const fn is_trigger(trigger: u32, index: u32) -> bool {
+    const LAST_KIND: u32 = TRIGGER_AUTO as u32;
+    let most = match trigger {
+        recv::TRIGGER_BETWEEN | recv::TRIGGER_UNBOUNDED | recv::TRIGGER_BEHIND => u8::MAX as u32,
+        recv::TRIGGER_QUARTERS => 3,
+        0..=LAST_KIND => 0,
+        _ => return false,
+    };
+    index <= most
 }
 
 /// Stream mode (CR-17): a send may be cut over several receives.

@@ -21,7 +21,7 @@ use berth_abi::ring::{
     CMD_CQ_DESTROY, CMD_CRASH, CMD_KEY_BIND, CMD_KEY_FREE, CMD_KEY_REGISTER, CMD_KEYS_DROP, CMD_NET_CONFIG,
     CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_PEER, CMD_QP_QUERY, CMD_QP_RECALL, CMD_QP_TRIGGER,
     CMD_RANGE_REVOKED, CMD_RAW_CREATE, CMD_RAW_DESTROY, CMD_RAW_FILTER, CMD_RAW_MODE, CRASH_EVENT, CRASH_EVENT_WORDS,
-    ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState, is_mtu, trigger_index,
+    ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState, is_mtu, is_trigger,
 };
 use berth_abi::status::{
     CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BAD_INDEX, REASON_BUSY,
@@ -31,11 +31,6 @@ use berth_abi::wide;
 
 /// Bytes of private data at most.
 const MOST_PRIVATE: u32 = PRIVATE_DATA as u32;
-
-/// There is such a trigger, with such an index.
-fn is_trigger(trigger: u8, index: u8) -> bool {
-    trigger_index(trigger as u32).is_some_and(|most| index as u32 <= most)
-}
 
 impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, KEYS> {
     /// QP `qpn`'s doorbell: producer indices, as latched. Only before RTL has the QP.
@@ -225,7 +220,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             || log2_rq as u32 > MAX_DEPTH.ilog2()
             || !cq(send_cqn)
             || !cq(recv_cqn)
-            || !is_trigger(trigger, want.trigger_index)
+            || !is_trigger(trigger as u32, want.trigger_index as u32)
             || max_list as u32 > MAX_LIST
             || mode > MODE_MESSAGE
             || block & 0xfff != 0
@@ -463,7 +458,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     fn qp_trigger<H: Hw>(&mut self, want: &QpTrigger, hw: &mut H) -> u32 {
         match self.qp(want.qpn) {
             None => CMD_NOT_FOUND,
-            Some(_) if !is_trigger(want.trigger, want.trigger_index) => CMD_INVALID,
+            Some(_) if !is_trigger(want.trigger as u32, want.trigger_index as u32) => CMD_INVALID,
             Some((qp, _)) => {
                 qp.change_trigger(want.trigger, want.trigger_index, hw);
                 CMD_OK

@@ -8,7 +8,8 @@ use crate::credit::policy::{Kind, Policy, Settings, Use};
 use berth_abi::ring::{TRIGGER_ADAPTIVE, TRIGGER_AUTO, TRIGGER_PREDICTIVE, TRIGGER_TIMED};
 use berth_abi::rows::{ROW_CLOCK, recv};
 
-/// A time that does not come within the days that a list may wait: half of what RTL's clock can tell apart.
+/// The longest time ahead that RTL's clock tells from one that has passed. A list that waits for it goes when the sender has
+/// no credits, as always.
 const NEVER: u32 = i32::MAX as u32;
 
 /// What a kind of trigger (`TRIGGER_*`) asks of a policy; `None`: RTL knows it by itself. Times are in units of `ROW_CLOCK`.
