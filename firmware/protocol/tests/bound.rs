@@ -8,7 +8,7 @@ use berth_abi::message::{Disconnect, QpDestroy, QpPeer};
 use berth_abi::ring::MODE_MESSAGE;
 use berth_abi::rows::{recv, send};
 use berth_abi::status::*;
-use berth_protocol::model::{MTU, User, World};
+use berth_protocol::model::{MTU, Rng, User, World};
 use common::*;
 
 const CREATED: u8 = 1;
@@ -206,5 +206,32 @@ fn ap_1_an_end_that_goes_before_it_has_heard_of_the_other_tells_it() {
         w.run(100_000_000);
         posted(&mut w, &ends[1]);
         assert_eq!(w.failed(1, QPNS[1]), REASON_PEER_LOST);
+    }
+}
+
+#[test]
+fn ap_1_cards_that_meet_with_many_ends_at_once_call_nothing_malformed() {
+    for seed in 0..100 {
+        let mut w = World::new(2, seed);
+        let mut rng = Rng(seed);
+        let qpns = 16..20;
+        for node in [0, 1] {
+            for qpn in qpns.clone() {
+                w.create_qp(node, qpn, ASID, |qp| (qp.mode, qp.reads, qp.peer_reads) = (MODE_MESSAGE, 3, 5));
+            }
+        }
+        let mut left = [qpns.clone(), qpns];
+        while left.iter().any(|left| !left.is_empty()) {
+            let node = rng.below(2) as usize;
+            let Some(qpn) = left[node].next() else { continue };
+            let peer = QpPeer { qpn, peer_qpn: qpn, ..named(node) };
+            assert_eq!(w.command(node, peer.encode()).status, CMD_OK);
+            w.run(rng.below(40_000));
+        }
+        w.run(50_000_000);
+        for (node, qpn) in [0, 1].into_iter().flat_map(|node| (16..20).map(move |qpn| (node, qpn))) {
+            assert_eq!(w.nodes[node].card.state_of(qpn), CONNECTED, "seed {seed}");
+        }
+        assert_eq!([0, 1].map(|n| w.counter(n, F_CONTROL_BAD)), [0, 0], "seed {seed}");
     }
 }

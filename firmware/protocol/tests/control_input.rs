@@ -96,7 +96,8 @@ fn invariant_6_messages_with_a_bad_header_are_counted_and_dropped() {
 #[test]
 fn invariant_6_strangers_and_wrong_incarnations_change_nothing() {
     let (mut w, ..) = pair(701);
-    let before = bad(&w);
+    let strange = |w: &World| w.counter(1, F_NOT_FOR_US);
+    let before = strange(&w);
     // Somebody whom we do not know, in the middle of a conversation.
     let (_, mut frame) = last_message(&w);
     frame[29] = 77;
@@ -105,13 +106,13 @@ fn invariant_6_strangers_and_wrong_incarnations_change_nothing() {
     frame.truncate(66);
     frame.extend(record(REC_KEEPALIVE, 1, 0).to_le_bytes());
     send(&mut w, frame);
-    assert_eq!(bad(&w), before + 1);
+    assert_eq!(strange(&w), before + 1);
     // From another incarnation that does not begin; to another one of ours: that is answered.
     say(&mut w, &[record(REC_KEEPALIVE, 1, 0)], 0, |m| m[0] ^= 1);
-    assert_eq!(bad(&w), before + 2);
+    assert_eq!(strange(&w), before + 2);
     let sent = w.counter(1, F_CONTROL_SENT);
     say(&mut w, &[record(REC_KEEPALIVE, 1, 0)], 0, |m| m[1] ^= 1);
-    assert_eq!((bad(&w), w.counter(1, F_CONTROL_SENT)), (before + 3, sent + 1));
+    assert_eq!((strange(&w), w.counter(1, F_CONTROL_SENT)), (before + 3, sent + 1));
     end(&mut w);
 }
 
@@ -508,7 +509,7 @@ fn inv_6_strangers_take_no_place_of_a_peer() {
     let (mut w, a, b) = pair(714);
     w.command(1, Listen { service: 9 }.encode());
     let request = request(30, 9);
-    let before = w.counter(1, F_CONTROL_BAD);
+    let before = w.counter(1, F_NOT_FOR_US);
     for i in 0..40 {
         for (start, records) in [(true, &request[..]), (false, &[record(REC_KEEPALIVE, 1, 0)])] {
             let mut frame = forge(&w, 5 + i, 0, start, 7, records);
@@ -517,7 +518,7 @@ fn inv_6_strangers_take_no_place_of_a_peer() {
         }
     }
     assert_eq!(w.nodes[1].hw.told::<CmRequest>().count(), 0, "nobody has shown that he hears us");
-    assert_eq!(w.counter(1, F_CONTROL_BAD), before + 40, "all but the beginnings, which are challenged");
+    assert_eq!(w.counter(1, F_NOT_FOR_US), before + 40, "all but the beginnings, which are challenged");
     // Eight places, one is card 0's: all others are free for those whom this card asks.
     for i in 0..7 {
         w.create_qp(1, 40 + i, ASID, |_| ());

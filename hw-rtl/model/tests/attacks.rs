@@ -279,7 +279,8 @@ fn bedrock_forged_control_messages_and_credit_lists_change_nothing() {
     });
     let peer = name(&net, 0);
     let refused = |net: &mut Net| {
-        [F_CONTROL_BAD, F_BAD_ACK].map(|c| net.hosts[1].fw_counter(c)).iter().sum::<u64>() + turned_away(net, 1)
+        [F_CONTROL_BAD, F_NOT_FOR_US, F_BAD_ACK].map(|c| net.hosts[1].fw_counter(c)).iter().sum::<u64>()
+            + turned_away(net, 1)
     };
     let before = refused(&mut net);
     let (mut answers, mut starts) = (0, 0);
@@ -309,7 +310,8 @@ fn bedrock_forged_control_messages_and_credit_lists_change_nothing() {
     let (counted, all) = (refused(&mut net) - before, u64::from(ATTEMPTS));
     assert!((all - answers - starts..=all).contains(&counted), "{counted}, {answers} answers, {starts} beginnings");
     let dropped = |net: &mut Net| {
-        [F_CONTROL_BAD, F_UNKNOWN_QP].map(|c| net.hosts[0].fw_counter(c)).iter().sum::<u64>() + turned_away(net, 0)
+        [F_CONTROL_BAD, F_NOT_FOR_US, F_UNKNOWN_QP].map(|c| net.hosts[0].fw_counter(c)).iter().sum::<u64>()
+            + turned_away(net, 0)
     };
     let bad = dropped(&mut net);
     // What a list that was on the wire says, for one whose one half is right.

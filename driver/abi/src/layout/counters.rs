@@ -156,7 +156,8 @@ table! {
     F_BAD_OPCODE = 3;
     /// Frames dropped: headers malformed, lengths that contradict each other.
     F_BAD_HEADER = 4;
-    /// Frames dropped: not for this end node (MAC or IP), or not from the QP's peer.
+    /// Frames dropped: not for this end node (MAC or IP), not from the QP's peer, or control messages of an end that this
+    /// one does not know.
     F_NOT_FOR_US = 5;
     /// Acknowledgements on the control connection dropped: for a PSN never sent.
     F_BAD_ACK = 6;
@@ -166,7 +167,7 @@ table! {
     F_CONTROL_RETRANSMITTED = 8;
     /// Control messages received and taken.
     F_CONTROL_RECEIVED = 9;
-    /// Control messages, lists and records dropped: malformed, or of a stranger.
+    /// Control messages, lists and records dropped: malformed, or with a key that is not the connection's.
     F_CONTROL_BAD = 10;
     /// Connections ended by a credit list that breaks the protocol (early, gap, overflow, empty credits).
     F_LIST_REFUSED = 11;

@@ -259,7 +259,8 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             });
         if !good {
             if !begins {
-                hw.count(F_CONTROL_BAD, 1);
+                // When two cards meet, one may have heard of the other before the other has heard of it.
+                hw.count(F_NOT_FOR_US, 1);
             }
             self.challenge(known, packet, from, if us { name_us } else { name }, hw);
             return;
