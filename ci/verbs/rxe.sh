@@ -26,7 +26,7 @@ check ap_4_rxe_ping ping_other
 check ap_1_rxe_ibv_rc_pingpong either pingpong '-e -n 20'
 check ap_1_rxe_ibv_rc_pingpong_sizes either pingpong_sizes
 check ap_1_rxe_ib_send_bw either measure ib_send_bw -n 20 -s 4096 -t 16 $patient
-check ap_1_rxe_ib_send_bw_both_ways either measure ib_send_bw -b -n 10 -s 2048 -t 8 -q 2 $patient
+check ap_1_rxe_ib_send_bw_both_ways either measure ib_send_bw -b -n 16 -s 2048 -t 8 -q 2 $patient
 check ap_1_rxe_ibv_srq_pingpong either srq_pingpong '-q 2 -n 20 -r 8 -s 1000'
 check ap_1_rxe_ib_send_bw_shared_receives either measure ib_send_bw --use-srq -n 10 -s 2048 -t 8 -q 2 -r 20 $patient
 check ap_1_rxe_ib_send_lat either measure ib_send_lat -n 20 -s 32 -I 0 $patient
