@@ -130,6 +130,7 @@ package berth_regs_pkg;
     localparam logic [31:0] CMD_RAW_FILTER           = 32'h00000027; // Firmware
     localparam logic [31:0] CMD_QP_RECALL            = 32'h00000028; // Firmware
     localparam logic [31:0] CMD_QP_TRIGGER           = 32'h00000029; // Firmware
+    localparam logic [31:0] CMD_QP_CAP               = 32'h0000002a; // Firmware
 
     // Events (card to host)
     localparam logic [31:0] EV_PAGE_NEED             = 32'h00000001; // RTL
@@ -283,12 +284,12 @@ package berth_regs_pkg;
     localparam logic [31:0] F_UNKNOWN_QP             = 32'h00000002; // Frames, lists and records dropped: no QP has their QPN and epoch, or it is not connected
     localparam logic [31:0] F_BAD_OPCODE             = 32'h00000003; // Frames dropped: opcode unknown or not expected there
     localparam logic [31:0] F_BAD_HEADER             = 32'h00000004; // Frames dropped: headers malformed, lengths that contradict each other
-    localparam logic [31:0] F_NOT_FOR_US             = 32'h00000005; // Frames dropped: not for this end node (MAC or IP), or not from the QP's peer
+    localparam logic [31:0] F_NOT_FOR_US             = 32'h00000005; // Frames dropped: not for this end node (MAC or IP), not from the QP's peer, or control messages of an end that this one does not know
     localparam logic [31:0] F_BAD_ACK                = 32'h00000006; // Acknowledgements on the control connection dropped: for a PSN never sent
     localparam logic [31:0] F_CONTROL_SENT           = 32'h00000007; // Control messages sent, retransmissions included
     localparam logic [31:0] F_CONTROL_RETRANSMITTED  = 32'h00000008; // Control messages sent again
     localparam logic [31:0] F_CONTROL_RECEIVED       = 32'h00000009; // Control messages received and taken
-    localparam logic [31:0] F_CONTROL_BAD            = 32'h0000000a; // Control messages, lists and records dropped: malformed, or of a stranger
+    localparam logic [31:0] F_CONTROL_BAD            = 32'h0000000a; // Control messages, lists and records dropped: malformed, or with a key that is not the connection's
     localparam logic [31:0] F_LIST_REFUSED           = 32'h0000000b; // Connections ended by a credit list that breaks the protocol (early, gap, overflow, empty credits)
     localparam logic [31:0] F_BAD_INDEX              = 32'h0000000c; // Queue pairs in error for a doorbell with a wild producer index
     localparam logic [31:0] F_RECALLED               = 32'h0000000d; // Credits recalled under pressure

@@ -48,6 +48,10 @@ pub const IOC_COPIES: u32 = iowr(0x16, core::mem::size_of::<Copies>());
 pub const IOC_QUERY_QP: u32 = iowr(0x14, core::mem::size_of::<QueryQp>());
 /// Changes when a queue pair's credit lists go, from the next one on (CR-5 to CR-9).
 pub const IOC_SET_TRIGGER: u32 = iowr(0x15, core::mem::size_of::<SetTrigger>());
+/// Sets or ends the maximum bandwidth of what a queue pair receives (CR-10). The sender keeps to it, as credits are withheld.
+///
+/// `EINVAL`: a rate of less than one byte in 2^14 cycles, a burst of 2^31 or more, one of them without the other.
+pub const IOC_SET_CAP: u32 = iowr(0x17, core::mem::size_of::<SetCap>());
 /// Makes a protection domain: queue pairs that are made in it let their peers use its keys (QP-11).
 pub const IOC_CREATE_DOMAIN: u32 = iowr(0x18, core::mem::size_of::<Handle>());
 /// Destroys a protection domain (`EBUSY` while queue pairs or regions are in it).
@@ -442,6 +446,20 @@ pub struct SetTrigger {
     pub trigger_index: u32,
     /// Must be zero.
     pub reserved: u32,
+}
+
+/// `IOC_SET_CAP`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetCap {
+    /// in: QPN.
+    pub qpn: u32,
+    /// in: bytes that may land at once; 0: no maximum. A receive that is larger goes alone, and is paid for afterwards.
+    pub burst: u32,
+    /// in: its identity, or 0.
+    pub identity: u64,
+    /// in: bytes per second of card time; 0: no maximum.
+    pub rate: u64,
 }
 
 /// `IOC_CONNECT`.

@@ -341,6 +341,15 @@ messages! {
         /// As `QpCreate` has it.
         trigger_index: u8 = 3 . 8,
     }
+    /// Sets or ends the maximum bandwidth of what a queue pair receives (CR-10).
+    QpCap = CMD_QP_CAP {
+        /// Its number.
+        qpn: u32 = 2,
+        /// 256ths of a byte in `ROW_CLOCK` cycles, 1 to 2^24 - 1; with no burst it says nothing.
+        rate: u32 = 3,
+        /// Bytes at once, at most 2^31 - 1; 0: no maximum.
+        burst: u32 = 4,
+    }
     /// Breaks firmware, for tests.
     Crash = CMD_CRASH {
         /// `CRASH_*`.

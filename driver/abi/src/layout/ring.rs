@@ -95,6 +95,8 @@ table! {
     CMD_QP_RECALL = 40;
     /// Firmware. Changes the trigger of a QP's credit lists, from the next one on.
     CMD_QP_TRIGGER = 41;
+    /// Firmware. Sets or ends the maximum bandwidth of what a QP receives (CR-10).
+    CMD_QP_CAP = 42;
     }
 }
 

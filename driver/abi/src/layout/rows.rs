@@ -411,7 +411,7 @@ pub mod recv {
             OWN_MAC = 17 * 2;
             /// Bound of memory that receives hold.
             PINNED = 19: Pinned;
-            /// Memory for `CMD_REVOKE`: address of its first byte, low half first; address behind its last byte.
+            /// Memory for `CMD_REVOKE`: address of its first byte, low half first; address behind its last byte. For `CMD_CAP` the rate in 256ths of a byte in `ROW_CLOCK` cycles, 24 bits, and the bytes at once, 31 bits; 0: no maximum.
             RANGE = 20 * 4;
             /// A key's 32 bits. For `CMD_KEY_STORE`, and from `CMD_KEY_LOAD`, as the words that follow it.
             KEY = 24;
@@ -489,6 +489,8 @@ pub mod recv {
         CMD_RECLAIM = 15;
         /// `LISTS` but for `few` and `longest`, and `FIRST`, are taken anew, for lists to come. `TRIGGER_FIRST` holds for the last one, too.
         CMD_LISTS = 16;
+        /// What the QP may receive in a time (CR-10) is another from now on, with the whole burst saved.
+        CMD_CAP = 17;
         }
     }
 
@@ -581,6 +583,8 @@ pub mod recv {
         STEP_RECLAIM = 15;
         /// When lists go is another.
         STEP_LISTS = 16;
+        /// The maximum bandwidth is another.
+        STEP_CAP = 17;
         }
     }
 }

@@ -13,13 +13,13 @@ use berth_abi::counters::{F_BAD_COMMAND, F_BAD_INDEX, F_REQUESTS_BUSY};
 use berth_abi::cpu::{CqAttr, DbCfg};
 use berth_abi::message::{
     Accept, Connect, CqCreate, CqDestroy, Crash, Disconnect, Entry, KeyBind, KeyFree, KeyRegister, KeysDrop, Listen,
-    NetConfig, Pressure, QpCreate, QpDestroy, QpPeer, QpQuery, QpRecall, QpTrigger, RangeRevoked, RawCreate,
+    NetConfig, Pressure, QpCap, QpCreate, QpDestroy, QpPeer, QpQuery, QpRecall, QpTrigger, RangeRevoked, RawCreate,
     RawDestroy, RawFilter, RawMode, Reject, Unlisten,
 };
 use berth_abi::ring::{
     CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
     CMD_CQ_DESTROY, CMD_CRASH, CMD_KEY_BIND, CMD_KEY_FREE, CMD_KEY_REGISTER, CMD_KEYS_DROP, CMD_NET_CONFIG,
-    CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_PEER, CMD_QP_QUERY, CMD_QP_RECALL, CMD_QP_TRIGGER,
+    CMD_PRESSURE, CMD_QP_CAP, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_PEER, CMD_QP_QUERY, CMD_QP_RECALL, CMD_QP_TRIGGER,
     CMD_RANGE_REVOKED, CMD_RAW_CREATE, CMD_RAW_DESTROY, CMD_RAW_FILTER, CMD_RAW_MODE, CRASH_EVENT, CRASH_EVENT_WORDS,
     ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState, is_mtu, is_trigger,
 };
@@ -91,6 +91,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                 None => CMD_NOT_FOUND,
             },
             CMD_QP_TRIGGER => self.qp_trigger(&QpTrigger::decode(entry), hw),
+            CMD_QP_CAP => self.qp_cap(&QpCap::decode(entry), hw),
             CMD_QP_RECALL => match self.qp_recall(QpRecall::decode(entry).qpn, hw) {
                 CMD_BUSY => {
                     // It could not be known.
@@ -461,6 +462,24 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             Some(_) if !is_trigger(want.trigger as u32, want.trigger_index as u32) => CMD_INVALID,
             Some((qp, _)) => {
                 qp.change_trigger(want.trigger, want.trigger_index, hw);
+                CMD_OK
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn qp_cap<H: Hw>(&mut self, want: &QpCap, hw: &mut H) -> u32 {
+        match self.qp(want.qpn) {
+            None => CMD_NOT_FOUND,
+            Some(_) if want.burst != 0 && (want.rate == 0 || want.rate >> 24 != 0 || want.burst >> 31 != 0) => {
+                CMD_INVALID
+            }
+            Some((qp, sh)) => {
+                qp.cap = [want.rate, want.burst];
+                if qp.fast.on && qp.state == CONNECTED {
+                    qp.set_cap(sh, hw);
+                }
                 CMD_OK
             }
         }

@@ -200,6 +200,8 @@ pub struct Qp {
     pub recv_cqn: u16,
     /// Trigger: `TRIGGER_*` in bits 7:0, index in bits 15:8.
     pub trigger: u32,
+    /// Maximum bandwidth of what comes: rate and burst, as `QpCap` has them.
+    pub cap: [u32; 2],
     /// Longest list.
     pub max_list: u32,
     /// Largest block in bytes.
@@ -274,6 +276,7 @@ impl Qp {
         send_cqn: 0,
         recv_cqn: 0,
         trigger: 0,
+        cap: [0; 2],
         max_list: 0,
         block: 0,
         timeout: 0,

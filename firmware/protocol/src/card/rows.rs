@@ -113,6 +113,9 @@ impl Qp {
         self.fast_words(HALF_RECEIVES, recv::PSN, &receives, sh, hw);
         self.fast_receive(recv::PINNED, fast_pinned(self.block), hw);
         self.fast_receive(recv::COMMAND, recv::CMD_START, hw);
+        if self.cap[1] != 0 {
+            self.set_cap(sh, hw);
+        }
         self.fast.on = true;
     }
 
@@ -342,6 +345,12 @@ impl Qp {
         self.fast_receive(recv::LISTS, lists.word(), hw);
         self.fast_receive(recv::FIRST, due, hw);
         self.fast_receive(recv::COMMAND, recv::CMD_LISTS, hw);
+    }
+
+    /// RTL keeps to the maximum bandwidth from now on.
+    pub(super) fn set_cap<H: Hw>(&self, sh: &mut Shared, hw: &mut H) {
+        self.fast_words(HALF_RECEIVES, recv::RANGE, &self.cap, sh, hw);
+        self.fast_receive(recv::COMMAND, recv::CMD_CAP, hw);
     }
 
     /// Lists go by another trigger from the next one on.
