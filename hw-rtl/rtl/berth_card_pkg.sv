@@ -477,8 +477,8 @@ package berth_card_pkg;
     } grant_step_t;
     typedef struct packed {
         logic [4:0]  op;                // STEP_*
-        logic [31:0] first;             // first credit that is void; lists: until when they wait
-        logic [31:0] epoch;             // the peer's
+        logic [31:0] first;             // first credit that is void; lists: until when they wait; cap: its rate, as rows have it
+        logic [31:0] epoch;             // the peer's; cap: its burst
         logic [6:0]  max_list;          // 1 to 64
         logic [2:0]  trigger;           // TRIGGER_* ...
         logic [7:0]  index;             // ... and what it needs
@@ -557,7 +557,21 @@ package berth_card_pkg;
     typedef struct packed {
         logic [31:0] bytes;             // modulo 2^32
         logic [1:0]  hollow;            // the data of the last receives fill a half (1), a quarter (2), an eighth (3) of them
+        logic [7:0]  credits;           // credits whose receives are complete, modulo 2^8 ...
+        logic [31:0] sizes;             // ... their bytes, modulo 2^32, but of those that were withdrawn ...
+        logic [31:0] filled;            // ... and the bytes of data in them
     } given_t;
+
+    // Credits of a QP with a maximum bandwidth (CR-10).
+    typedef struct packed {
+        logic [7:0]  next;              // number of the first one that may not be announced yet, modulo 2^8
+        logic [7:0]  withheld;          // how many there are
+    } gate_t;
+    // Some of them may.
+    typedef struct packed {
+        logic [7:0]  next;              // the first one
+        logic [7:0]  n;                 // how many: not 0
+    } pass_t;
 
     // The WRITE that a QP has under way without selective repeat: its first packet's PSN, and where it goes.
     typedef struct packed {

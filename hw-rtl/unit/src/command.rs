@@ -36,4 +36,6 @@ pub enum Op {
     Reclaim = recv::STEP_RECLAIM,
     /// When lists go is another.
     Lists = recv::STEP_LISTS,
+    /// The maximum bandwidth is another.
+    Cap = recv::STEP_CAP,
 }

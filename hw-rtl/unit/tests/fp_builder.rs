@@ -62,6 +62,195 @@ fn pass(rig: &mut Rig, units: u32) {
     }
 }
 
+// ---- a maximum bandwidth --------------------------------------------------------------------------
+
+/// QP 5 with a maximum of so many bytes in a unit and at once, and a batch of credits of `sizes` bytes.
+fn capped(width: u32, rate: u32, burst: u32, sizes: &[u32]) -> Rig {
+    let mut rig = one(width, start());
+    rig.cap(5, 256 * rate, burst);
+    rig.batch(5, sizes);
+    rig.rest();
+    rig
+}
+
+/// Data come for the next credit, and fill so much of it.
+fn fill(rig: &mut Rig, filled: u32) {
+    land(rig);
+    rig.complete(5, filled);
+    rig.rest();
+}
+
+fn announced(rig: &Rig) -> u32 {
+    rig.qps[&5].announced()
+}
+
+#[test]
+fn cr_10_credits_are_withheld_until_they_fit_what_has_been_saved() {
+    for width in widths() {
+        let mut rig = capped(width, 10, 100, &[40; 5]);
+        assert_eq!(lists(&rig), [(0, 2, true)], "80 of 100 bytes");
+        pass(&mut rig, 50);
+        assert_eq!(announced(&rig), 2, "while they are out, no more than 20 is saved");
+        fill(&mut rig, 40);
+        pass(&mut rig, 1);
+        assert_eq!(announced(&rig), 2, "30 bytes");
+        pass(&mut rig, 1);
+        assert_eq!(announced(&rig), 3, "40 bytes");
+        fill(&mut rig, 40);
+        fill(&mut rig, 40);
+        pass(&mut rig, 3);
+        assert_eq!(announced(&rig), 3);
+        pass(&mut rig, 1);
+        assert_eq!(announced(&rig), 4);
+        // Longer than it takes to save the burst.
+        fill(&mut rig, 40);
+        pass(&mut rig, 100);
+        rig.batch(5, &[40; 5]);
+        rig.rest();
+        assert_eq!(announced(&rig), 5);
+        land(&mut rig);
+        assert_eq!(announced(&rig), 6, "40 of 100 bytes were out");
+    }
+}
+
+#[test]
+fn cr_10_bytes_that_are_not_used_come_back() {
+    for width in widths() {
+        let mut rig = capped(width, 1, 100, &[50; 6]);
+        assert_eq!(announced(&rig), 2);
+        fill(&mut rig, 10);
+        assert_eq!(announced(&rig), 2, "40 bytes");
+        fill(&mut rig, 40);
+        assert_eq!(announced(&rig), 3, "50 bytes");
+    }
+}
+
+#[test]
+fn cr_10_a_credit_that_is_larger_than_the_burst_goes_alone_and_is_paid_for() {
+    for width in widths() {
+        let mut rig = capped(width, 10, 100, &[250, 50, 250]);
+        assert_eq!(lists(&rig), [(0, 1, true)]);
+        fill(&mut rig, 250);
+        pass(&mut rig, 19);
+        assert_eq!(announced(&rig), 1, "40 bytes are saved");
+        pass(&mut rig, 1);
+        assert_eq!(announced(&rig), 2);
+        pass(&mut rig, 50);
+        fill(&mut rig, 50);
+        assert_eq!(announced(&rig), 2, "the whole burst must be saved");
+        pass(&mut rig, 5);
+        assert_eq!(announced(&rig), 3);
+    }
+}
+
+#[test]
+fn cr_10_a_maximum_may_come_later_change_and_end() {
+    for width in widths() {
+        let mut rig = one(width, start());
+        rig.batch(5, &[40; 3]);
+        rig.rest();
+        rig.cap(5, 256, 150);
+        rig.batch(5, &[40; 9]);
+        land(&mut rig);
+        assert_eq!(announced(&rig), 3, "120 bytes are out already");
+        rig.complete(5, 40);
+        rig.cap(5, 256, 200);
+        rig.rest();
+        assert_eq!(announced(&rig), 6, "80 of 200 bytes are out");
+        land(&mut rig);
+        land(&mut rig);
+        land(&mut rig);
+        rig.cap(5, 0, 0);
+        rig.rest();
+        assert_eq!(announced(&rig), 12);
+    }
+}
+
+#[test]
+fn cr_10_what_is_taken_back_is_not_paid_for() {
+    for width in widths() {
+        let mut rig = capped(width, 1, 100, &[50; 6]);
+        fill(&mut rig, 50);
+        assert_eq!(rig.command(Command { first: 1, ..ask(Op::Hold) }), (2, 1));
+        rig.command(Command { first: 1, ..ask(Op::Void) });
+        rig.batch(5, &[50; 6]);
+        rig.rest();
+        assert_eq!(announced(&rig), 2, "50 of 100 bytes have been used");
+        pass(&mut rig, 49);
+        fill(&mut rig, 0);
+        assert_eq!(announced(&rig), 3);
+    }
+}
+
+/// Random loads: the bench compares each list with the model's maximum. Nothing is withheld for ever.
+#[test]
+fn cr_10_no_sender_is_let_send_more_than_its_maximum() {
+    let seed = seed(77);
+    for width in widths() {
+        for case in 0..berth_random::cases(8) {
+            println!("case {case}");
+            let mut draw = Rng(mix(seed ^ 0xca9) ^ mix(case));
+            let mut rig = Rig::new(width, draw.draw());
+            rig.now = u64::from(if draw.chance(0.5) { u32::MAX - 40 } else { draw.draw() as u32 });
+            rig.stall = draw.below(60) as f64 / 100.0;
+            let qs = [3, 5, QPS - 1];
+            for q in qs {
+                rig.command(Command { foreign: false, repeat: 0, ..any_start(q, &mut draw) });
+                if q != 3 {
+                    let rate = draw.between(256, 1 << 16) as u32;
+                    rig.cap(q, rate, draw.between(1, 40_000) as u32);
+                }
+            }
+            for _ in 0..150 {
+                let q = qs[draw.below(3) as usize];
+                match draw.below(12) {
+                    0..4 if rig.places(q) > 30 => {
+                        let sizes: Vec<u32> = (0..draw.between(1, 9)).map(|_| 1 << draw.below(15)).collect();
+                        rig.batch(q, &sizes);
+                    }
+                    4..8 if rig.out(q) > 0 => rig.landed(any_piece(q, true, &mut draw)),
+                    8..10 if rig.open(q) > 0 => {
+                        let filled = draw.between(0, rig.open_size(q).into()) as u32;
+                        rig.complete(q, filled);
+                    }
+                    10 => {
+                        let now = rig.now + draw.between(1, 300);
+                        rig.at(now);
+                    }
+                    11 if draw.chance(0.1) => {
+                        let (from, to) = (rig.qps[&q].landed(), rig.qps[&q].announced());
+                        rig.command(Command::new(Op::Hold, q));
+                        let first = draw.between(from.into(), to.into()) as u32;
+                        rig.command(Command { first, ..Command::new(Op::Void, q) });
+                    }
+                    _ => (),
+                }
+                rig.rest();
+            }
+            rig.stall = 0.0;
+            for q in qs {
+                let mut rounds = 0;
+                while rig.qps[&q].posted() != rig.qps[&q].landed() || rig.open(q) > 0 {
+                    while rig.out(q) > 0 {
+                        rig.land(q);
+                        rig.rest();
+                    }
+                    while rig.open(q) > 0 {
+                        let size = rig.open_size(q);
+                        rig.complete(q, size);
+                        rig.rest();
+                    }
+                    let now = rig.now + 1000;
+                    rig.at(now);
+                    rig.rest();
+                    rounds += 1;
+                    assert!(rounds < 5000, "QP {q}: credits are withheld for ever");
+                }
+            }
+        }
+    }
+}
+
 // ---- lists --------------------------------------------------------------------------------------
 
 /// Decision 5: a batch is announced as a whole, in one list if that is long enough; an end of a batch that is no credit

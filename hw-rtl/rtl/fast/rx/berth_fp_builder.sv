@@ -9,7 +9,8 @@
 // left. A list without its proof is repeated after twice that time, then after twice as long each time.
 //
 // When lists go is firmware's choice (CR-6 to CR-9): `berth_fp_meter` tells it once a list how the sender uses its credits,
-// and it answers with a trigger, or a time, for the lists to come. Lists do not wait for its answer.
+// and it answers with a trigger, or a time, for the lists to come. Lists do not wait for its answer. Of a sender with a
+// maximum bandwidth `berth_fp_cap` withholds credits (CR-10).
 module berth_fp_builder #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
@@ -17,7 +18,9 @@ module berth_fp_builder #(
     // Clocks between two looks at a QP's repeat timer are QPS x SWEEP.
     parameter int unsigned SWEEP = 16,
     // Least time until a list is repeated, once it is known how soon data comes for one, in units of `now`.
-    parameter int unsigned PROBE = berth_regs_pkg::FAST_PROBE
+    parameter int unsigned PROBE = berth_regs_pkg::FAST_PROBE,
+    // Withheld credits are looked at after this time, in units of `now`, if nothing else happens.
+    parameter int unsigned CAP_LOOK = 8
 ) (
     input  logic                      clk,
     input  logic                      rst,
@@ -40,6 +43,10 @@ module berth_fp_builder #(
     output logic                      landed_ready,
     input  logic [QW-1:0]             landed_q,
     input  berth_card_pkg::landed_t   landed,
+    // What is complete: see `berth_fp_recv_complete`.
+    input  logic                      given_we,
+    input  logic [QW-1:0]             given_q,
+    input  berth_card_pkg::given_t    given,
     // Credits announced, whenever that changes.
     output logic                      ann_we,
     output logic [QW-1:0]             ann_q,
@@ -74,8 +81,8 @@ module berth_fp_builder #(
     output logic [31:0]               swept_at
 );
   // Commands. START: lists may be sent from then on. END: no list any more. HOLD: none until VOID. VOID: credits from a
-  // number on are void, and the peer knows; UNPOST: those that are not announced are. LISTS: when lists go is another. Other
-  // steps only ask.
+  // number on are void, and the peer knows; UNPOST: those that are not announced are. LISTS: when lists go is another. CAP: so is
+  // the maximum bandwidth. Other steps only ask.
 
   typedef struct packed {
     logic        on, foreign, hold;
@@ -94,8 +101,10 @@ module berth_fp_builder #(
     logic [31:0] left;                     // ... and first
     logic [26:0] round;                    // shortest time to first data, in 2048ths; grows by one 2048th with each list
     logic        early;                    // pinned memory is bounded: some triggers are the first buffer
+    logic        capped;                   // it has a maximum bandwidth: of what is posted ...
+    logic [7:0]  withheld;                 // ... so many are in whole batches and not committed
   } row_t;
-  typedef enum logic [2:0] {POST, LANDED, LIST, TIMER, COMMAND} op_t;
+  typedef enum logic [2:0] {POST, LANDED, LIST, TIMER, COMMAND, PASS} op_t;
 
   function automatic logic after(input logic [31:0] a, input logic [31:0] b);
     logic [31:0] d;
@@ -153,6 +162,7 @@ module berth_fp_builder #(
       take = 1'b0;
       if (l_valid && !(run_q && l_q == q_q)) {op, q_next, take} = {LANDED, l_q, 1'b1};
       else if (p_valid && !(run_q && p_q == q_q)) {op, q_next, take} = {POST, p_q, 1'b1};
+      else if (pass_valid && !(run_q && pass_q == q_q)) {op, q_next, take} = {PASS, pass_q, 1'b1};
       else if (ready_valid && list_free) {op, q_next, take} = {LIST, ready_q, 1'b1};
       else if (sweep_due_q && list_free) {op, q_next, take} = {TIMER, sweep_q, 1'b1};
     end
@@ -162,6 +172,7 @@ module berth_fp_builder #(
   assign l_pop     = take && op == LANDED;
   assign p_pop     = take && op == POST;
   assign list_pop  = take && op == LIST;
+  assign pass_ready = take && op == PASS;
 
   // ---- rows -----------------------------------------------------------------------------------
   row_t row, ram_row, r;
@@ -183,8 +194,9 @@ module berth_fp_builder #(
       .rdata(ram_row)
   );
   always_comb begin
-    row    = ram_row;
-    row.on = ram_row.on && started_q[q_q];
+    row        = ram_row;
+    row.on     = ram_row.on && started_q[q_q];
+    row.capped = ram_row.capped && row.on;
   end
 
   assign fresh = row.committed - row.announced;
@@ -225,7 +237,8 @@ module berth_fp_builder #(
       POST: begin
         if (credit_q) r.posted = row.posted + 32'd1;
         if (commit_q) begin
-          r.committed = r.posted;
+          if (row.capped) r.withheld = 8'(r.posted - row.committed);
+          else r.committed = r.posted;
           r.early     = early_q;
         end
         if (row.foreign) r.announced = r.committed;
@@ -240,6 +253,11 @@ module berth_fp_builder #(
         r.stamp      = now;
         r.left       = now;
         r.pause      = pause_first;
+      end
+      PASS: if (pass_good) begin
+        r.committed = row.committed + 32'(pass.n);
+        r.withheld  = row.withheld - pass.n;
+        if (row.foreign) r.announced = r.committed;
       end
       TIMER: begin
         // So that a time which has passed does not come again.
@@ -275,7 +293,15 @@ module berth_fp_builder #(
           r.due     = first_q;
           if (cmd.trigger == berth_row_pkg::TRIGGER_FIRST && row.list_sent) r.trigger_at = row.list_first;
         end
-        berth_row_pkg::STEP_END:  r.on = 1'b0;
+        berth_row_pkg::STEP_CAP: begin
+          r.capped = cmd.epoch[30:0] != '0;
+          if (!r.capped) begin
+            r.committed = row.committed + 32'(row.withheld);
+            r.withheld  = '0;
+            if (row.foreign) r.announced = r.committed;
+          end
+        end
+        berth_row_pkg::STEP_END:  {r.on, r.capped} = '0;
         berth_row_pkg::STEP_HOLD: r.hold = 1'b1;
         berth_row_pkg::STEP_VOID, berth_row_pkg::STEP_UNPOST, berth_row_pkg::STEP_RECLAIM: begin
           if (cmd_op_q != berth_row_pkg::STEP_UNPOST) {r.hold, r.list_sent} = 2'b00;
@@ -283,6 +309,7 @@ module berth_fp_builder #(
           if (cmd_op_q == berth_row_pkg::STEP_RECLAIM) r.announced = r.landed;
           r.committed = r.announced;
           r.posted    = r.announced;
+          r.withheld  = '0;
         end
         default: ;
       endcase
@@ -329,7 +356,7 @@ module berth_fp_builder #(
       .busy(ready_busy)
   );
 
-  assign ann_we     = run_q && (op_q == COMMAND || (op_q == LIST && list_ready) || (op_q == POST && row.foreign));
+  assign ann_we     = run_q && (op_q == COMMAND || (op_q == LIST && list_ready) || ((op_q == POST || op_q == PASS) && row.foreign));
   assign ann_q      = q_q;
   // Without lists, a hold is one of what the peer may use.
   assign ann_number = r.foreign && r.hold ? r.landed : r.announced;
@@ -370,11 +397,12 @@ module berth_fp_builder #(
 
   assign swept    = run_q && op_q == TIMER;
   assign swept_on = (r.on && !r.hold && r.list_sent && r.again != '0 && !after(r.landed, r.list_first))
-                 || (may_go && waits);
-  assign swept_at = r.list_sent ? r.stamp + 32'(r.pause) : r.due;
+                 || (may_go && waits) || (r.capped && r.withheld != '0);
+  assign swept_at = r.capped && r.withheld != '0 ? now + 32'(CAP_LOOK) : r.list_sent ? r.stamp + 32'(r.pause) : r.due;
 
   // ---- a list goes out ----------------------------------------------------------------------------
-  // Two sizes at a time, from a memory of even and one of odd numbers. `left` counts those that are not read yet.
+  // Two sizes at a time, from a memory of even and one of odd numbers. `left` counts those that are not read yet. While no
+  // list is told, `berth_fp_cap` may read one.
   logic [63:0] sizes;
   logic [6:0] left_q, at_q;
   logic head_q, there_q, odd_q, two_q, size_re, size_take;
@@ -396,8 +424,8 @@ module berth_fp_builder #(
         .we(run_q && op_q == POST && credit_q && row.posted[0] == 1'(i)),
         .waddr({q_q, row.posted[6:1]}),
         .wdata(size_q),
-        .re(size_re),
-        .raddr({lfr_q, i == 0 ? at_q[6:1] + 6'(at_q[0]) : at_q[6:1]}),
+        .re(size_re || (cap_size_re && !out_busy)),
+        .raddr(!out_busy ? {cap_size_q, cap_size_at[6:1]} : {lfr_q, i == 0 ? at_q[6:1] + 6'(at_q[0]) : at_q[6:1]}),
         .rdata(sizes[32*i+:32])
     );
   end
@@ -450,6 +478,43 @@ module berth_fp_builder #(
       left_q  <= '0;
     end
   end
+
+  // ---- credits that are withheld ------------------------------------------------------------------
+  logic pass_valid, pass_ready, pass_good, cap_size_re, cap_odd_q;
+  logic [QW-1:0] pass_q, cap_size_q;
+  logic [6:0] cap_size_at;
+  berth_card_pkg::pass_t pass;
+  assign pass_good = row.on && row.capped && !row.hold && row.committed[7:0] == pass.next && row.withheld >= pass.n;
+  always_ff @(posedge clk) cap_odd_q <= cap_size_at[0];
+  berth_fp_cap #(
+      .QPS(QPS)
+  ) cap (
+      .clk,
+      .rst,
+      .now,
+      .set_valid(run_q && op_q == COMMAND && (cmd_op_q == berth_row_pkg::STEP_CAP || cmd_op_q == berth_row_pkg::STEP_START)),
+      .set_rate(first_q[23:0]),
+      .set_burst(cmd_op_q == berth_row_pkg::STEP_START ? '0 : cmd.epoch[30:0]),
+      .voids(run_q && op_q == COMMAND && (cmd_op_q == berth_row_pkg::STEP_VOID || cmd_op_q == berth_row_pkg::STEP_UNPOST
+          || cmd_op_q == berth_row_pkg::STEP_RECLAIM)),
+      .gate_we(run_q && (row.capped || r.capped) && op_q != LANDED && op_q != LIST),
+      .gate_q(q_q),
+      .gate({r.committed[7:0], r.withheld}),
+      .given_we,
+      .given_q,
+      .given,
+      .size_re(cap_size_re),
+      .size_ok(!out_busy),
+      .size_q(cap_size_q),
+      .size_at(cap_size_at),
+      .size(cap_odd_q ? sizes[63:32] : sizes[31:0]),
+      .pass_valid,
+      .pass_ready,
+      .pass_q,
+      .pass,
+      .pass_done(run_q && op_q == PASS),
+      .pass_good
+  );
 
   // ---- how credits are used ----------------------------------------------------------------------
   berth_card_pkg::lap_t lap;

@@ -908,5 +908,5 @@ module berth_fp_grant #(
   // Each place of the window has one use at a time.
   always_ff @(posedge clk) if (!rst && stored && we) assert (8'(r.ask_w - r.have_w) <= 8'd16);
 
-  wire unused = &{1'b0, look_recv[15:7], xr, freed};
+  wire unused = &{1'b0, look_recv[15:7], xr, freed, given};
 endmodule

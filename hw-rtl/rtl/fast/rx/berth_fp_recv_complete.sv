@@ -184,8 +184,20 @@ module berth_fp_recv_complete #(
       if (of_this < hollow_before) given.hollow = hollow_before - 2'd1;
     end
   end
+  // A WRITE with immediate leaves the receive itself empty.
+  logic [7:0] credits_before;
+  logic [31:0] sizes_before, filled_before;
+  always_comb begin
+    {given.credits, given.sizes, given.filled} = {credits_before, sizes_before, filled_before};
+    if (state_q == CMD) {given.credits, given.sizes, given.filled} = '0;
+    else if (!local_q) begin
+      given.credits = credits_before + 8'd1;
+      given.sizes   = sizes_before + given_q;
+      if (!d_q.write) given.filled = filled_before + d_q.len;
+    end
+  end
   berth_fp_mem #(
-      .WIDTH(34),
+      .WIDTH($bits(given)),
       .DEPTH(QPS),
       .OWN(1'b1)
   ) m_given (
@@ -195,7 +207,7 @@ module berth_fp_recv_complete #(
       .wdata(given),
       .re(state_q == IDLE),
       .raddr(q),
-      .rdata({given_before, hollow_before})
+      .rdata({given_before, hollow_before, credits_before, sizes_before, filled_before})
   );
   always_ff @(posedge clk) begin
     if (state_q == IDLE) given_q <= '0;

@@ -252,6 +252,7 @@ module berth_fp_rx #(
       {berth_row_pkg::RECV_CMD_RECLAIM, 3'd2}: {who, what} = {5'b10000, berth_row_pkg::STEP_RECLAIM};
       {berth_row_pkg::RECV_CMD_RECLAIM, 3'd3}: {who, what} = {5'b01000, berth_row_pkg::STEP_VOID};
       {berth_row_pkg::RECV_CMD_LISTS, 3'd0}:  {who, what} = {5'b10000, berth_row_pkg::STEP_LISTS};
+      {berth_row_pkg::RECV_CMD_CAP, 3'd0}:    {who, what} = {5'b10000, berth_row_pkg::STEP_CAP};
       {berth_row_pkg::RECV_CMD_REVOKE, 3'd1}: {who, what} = {5'b10000, berth_row_pkg::STEP_UNPOST};
       {berth_row_pkg::RECV_CMD_REVOKE, 3'd2}: {who, what} = {5'b01000, berth_row_pkg::STEP_UNPOST};
       default: steps_over = 1'b1;
@@ -311,7 +312,8 @@ module berth_fp_rx #(
           else if (command_q == berth_row_pkg::RECV_CMD_REVOKE) c_state_q <= C_WALK;
           else if (command_q == READ || command_q == berth_row_pkg::RECV_CMD_END || command_q == berth_row_pkg::RECV_CMD_HOLD || command_q == berth_row_pkg::RECV_CMD_VOID || command_q == berth_row_pkg::RECV_CMD_SQUEEZE
               || command_q == berth_row_pkg::RECV_CMD_REST || command_q == berth_row_pkg::RECV_CMD_CANCEL || command_q == berth_row_pkg::RECV_CMD_RECLAIM || command_q == berth_row_pkg::RECV_CMD_INVALIDATED
-              || command_q == berth_row_pkg::RECV_CMD_NOT_INVALIDATED || command_q == berth_row_pkg::RECV_CMD_LISTS) begin
+              || command_q == berth_row_pkg::RECV_CMD_NOT_INVALIDATED || command_q == berth_row_pkg::RECV_CMD_LISTS
+              || command_q == berth_row_pkg::RECV_CMD_CAP) begin
             fc_ack   <= 1'b1;
             c_state_q <= C_IDLE;
           end else c_state_q <= C_ROW;
@@ -1121,8 +1123,8 @@ module berth_fp_rx #(
   berth_card_pkg::use_t use_told;
   berth_card_pkg::builder_step_t builder_cmd;
   assign builder_cmd.op       = c_op_q;
-  assign builder_cmd.first    = stage[S_FIRST];
-  assign builder_cmd.epoch    = stage[S_PEER_EPOCH];
+  assign builder_cmd.first    = command_q == berth_row_pkg::RECV_CMD_CAP ? stage[S_RANGE] : stage[S_FIRST];
+  assign builder_cmd.epoch    = command_q == berth_row_pkg::RECV_CMD_CAP ? stage[S_RANGE+1] : stage[S_PEER_EPOCH];
   assign builder_cmd.max_list = c_lists.longest;
   assign builder_cmd.trigger  = c_lists.trigger;
   assign builder_cmd.index    = c_lists.index;
@@ -1153,6 +1155,9 @@ module berth_fp_rx #(
       .landed_ready,
       .landed_q,
       .landed,
+      .given_we,
+      .given_q(freed_q),
+      .given,
       .ann_we,
       .ann_q,
       .ann_number,

@@ -3,7 +3,7 @@
 //!
 //! Beside each QP of the engine stands the protocol's [`Announcer`]. It is given the same credits, data and commands, and must
 //! send the same lists and repeats, see the same proofs, and measure the same time. A [`Meter`] beside it must report the same
-//! use of credits. What the engine was given and has not
+//! use of credits, and a [`Cap`] must let each list of a QP with a maximum bandwidth go. What the engine was given and has not
 //! told anything about waits: it goes to the model when the engine tells something that needs it, and all of it does at rest.
 //! So the order in which the engine does what waits is its own.
 //!
@@ -15,7 +15,7 @@ use berth_abi::rows::recv;
 use berth_protocol::credit::announcer::{Announcer, Options};
 use berth_protocol::credit::entry::{Body, Name};
 use berth_protocol::credit::list::Trigger;
-use berth_protocol::credit::policy::{Kind, Meter, Settings, Use};
+use berth_protocol::credit::policy::{Cap, Kind, Meter, Settings, Use};
 use berth_random::Rng;
 use berth_rtl_unit::{Named, Op};
 use std::collections::{BTreeMap, VecDeque};
@@ -25,10 +25,15 @@ pub const QPS: u32 = 64;
 pub const CREDITS: u32 = 128;
 /// Clocks after which nothing comes any more: each timer may be looked at once, twice if the last look was just begun.
 const IDLE: u64 = 3 * QPS as u64;
+/// Clocks in which all withheld credits have been looked at.
+const LOOKED: u64 = 600;
+/// Units until withheld credits are looked at again, for simulation.
+const LOOK: u64 = 8;
 /// Clocks in which what has been given is done with, but for lists that wait.
 const SOON: u64 = 40;
 
-/// A command; `first` is VOID's, `trigger`, `index`, `told` and `due` are LISTS's, and all but `first` and `due` START's.
+/// A command; `first` is VOID's, `trigger`, `index`, `told` and `due` are LISTS's, and all but `first` and `due` START's. For
+/// CAP `first` is the rate and `epoch` the burst.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
     pub op: Op,
@@ -76,6 +81,13 @@ pub struct Landed {
     pub said: Option<u32>,
 }
 
+/// A receive is complete: the oldest one of a QP that is not, with so many bytes of data.
+#[derive(Clone, Copy, Debug)]
+struct Complete {
+    q: u32,
+    filled: u32,
+}
+
 /// A list that was told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct List {
@@ -114,6 +126,13 @@ pub struct Qp {
     reports: VecDeque<[u32; 3]>,
     /// What the last list waited for has come with a command.
     proven: bool,
+    cap: Option<Cap>,
+    /// With a maximum: posted, and their batch has not ended.
+    batch: Vec<Post>,
+    /// Credits whose receives are complete, their bytes, and those of data in them.
+    complete: (u32, u32, u32),
+    /// Sizes of credits that have been told, by number.
+    sizes: Vec<u32>,
 }
 
 impl Qp {
@@ -132,7 +151,9 @@ impl Qp {
         }
         let (posts, landings, reports) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         let (held, early, proven) = (false, false, false);
-        Self { start, epoch: start.epoch, model, posts, landings, held, early, meter: Meter::new(), reports, proven }
+        let (meter, cap, batch, complete, sizes) = (Meter::new(), None, Vec::new(), (0, 0, 0), Vec::new());
+        let epoch = start.epoch;
+        Self { start, epoch, model, posts, landings, held, early, meter, reports, proven, cap, batch, complete, sizes }
     }
 
     pub fn is_foreign(&self) -> bool {
@@ -167,6 +188,9 @@ impl Qp {
             return false;
         }
         let builder = self.model.builder();
+        if let Some(cap) = &mut self.cap {
+            cap.landed(now, builder.size_of(builder.numbers().2).expect("a credit"));
+        }
         let (waited, proof) = (builder.waits(), builder.rtrip() == Some(builder.numbers().2));
         assert!(self.model.landed(now, None), "the test lands what is not announced");
         let (out, bytes) = (self.model.builder().outstanding(), self.model.outstanding_bytes());
@@ -207,7 +231,8 @@ impl Qp {
 
     /// The model gets all that waits: the engine has done with it.
     fn give_all(&mut self, now: u64) {
-        while !self.posts.is_empty() {
+        // Of a QP with a maximum some may be withheld.
+        while !self.posts.is_empty() && self.cap.is_none() {
             assert!(!self.start.foreign, "credits of a foreign peer are not told: {self:?}");
             self.give_post(now);
         }
@@ -242,6 +267,12 @@ impl Qp {
             if let Some((model, first, sizes)) = self.says(now, new).filter(|said| said.2.len() as u32 == n) {
                 if new {
                     self.meter.sent(now, self.model.builder().outstanding());
+                    self.sizes.truncate(first as usize);
+                    self.sizes.extend(&sizes);
+                    let (out, bytes) = (self.model.outstanding_bytes(), sizes.iter().map(|s| i64::from(*s)).sum());
+                    let alone = |cap: &Cap| out == 0 && n == 1 && cap.is_full(now);
+                    let fits = self.cap.is_none_or(|cap| cap.free(now, out) >= bytes || alone(&cap));
+                    assert!(fits, "{bytes} bytes at {now} when {out} are out: {self:?}");
                 }
                 self.model = model;
                 return (first, sizes);
@@ -317,6 +348,9 @@ pub struct Rig {
     commands: VecDeque<Command>,
     posts: VecDeque<Post>,
     landings: VecDeque<Landed>,
+    completes: VecDeque<Complete>,
+    /// A QP that has just begun: none of its receives is complete.
+    started: Option<u32>,
     /// Reports in the order in which they came.
     pub uses: Vec<(u32, [u32; 3])>,
     /// One that was told two clocks before, one clock before, as the model has it.
@@ -362,6 +396,8 @@ impl Rig {
             commands: VecDeque::new(),
             posts: VecDeque::new(),
             landings: VecDeque::new(),
+            completes: VecDeque::new(),
+            started: None,
             uses: Vec::new(),
             asked: [None; 2],
             together: false,
@@ -413,6 +449,28 @@ impl Rig {
         self.landings.push_back(landed);
     }
 
+    /// A QP's oldest receive that is not complete is, with so many bytes; its data have begun to come.
+    pub fn complete(&mut self, q: u32, filled: u32) {
+        self.completes.push_back(Complete { q, filled });
+    }
+
+    /// Receives of a QP whose data have begun to come and that are not complete.
+    pub fn open(&self, q: u32) -> u32 {
+        let to_come = self.completes.iter().filter(|c| c.q == q).count() as u32;
+        self.qps[&q].landed() - self.qps[&q].complete.0 - to_come
+    }
+
+    /// Size of the oldest of them.
+    pub fn open_size(&self, q: u32) -> u32 {
+        let to_come = self.completes.iter().filter(|c| c.q == q).count();
+        self.qps[&q].sizes[self.qps[&q].complete.0 as usize + to_come]
+    }
+
+    /// The maximum bandwidth of a QP is another: 256ths of a byte in a unit, bytes at once; 0: none.
+    pub fn cap(&mut self, q: u32, rate: u32, burst: u32) {
+        self.command(Command { first: rate, epoch: burst, ..Command::new(Op::Cap, q) });
+    }
+
     /// Credits of a QP that are announced and that no data have come for, those that are to come included.
     pub fn out(&self, q: u32) -> u32 {
         let to_come = self.landings.iter().filter(|l| l.q == q && l.begins).count() as u32;
@@ -429,7 +487,15 @@ impl Rig {
     pub fn rest(&mut self) {
         let from = self.cycle;
         self.moved = self.cycle;
-        while self.cycle < self.moved + if self.hurry { IDLE } else { SOON } || !self.given() {
+        let withholds = self.qps.values().any(|qp| qp.cap.is_some());
+        let soon = if withholds {
+            LOOKED
+        } else if self.hurry {
+            IDLE
+        } else {
+            SOON
+        };
+        while self.cycle < self.moved + soon || !self.given() {
             self.step();
             assert!(self.cycle < from + 100_000, "the engine does not come to rest");
         }
@@ -471,7 +537,7 @@ impl Rig {
 
     /// All that the test has given has been taken.
     fn given(&self) -> bool {
-        self.posts.is_empty() && self.landings.is_empty() && self.commands.is_empty()
+        self.posts.is_empty() && self.landings.is_empty() && self.commands.is_empty() && self.completes.is_empty()
     }
 
     /// Runs until so many lists have been told; gives the clocks that it took.
@@ -525,6 +591,26 @@ impl Rig {
             m.set("landed.said", l.said.is_some());
             m.set("landed.remaining", l.said.unwrap_or(0));
         }
+        m.set("given_we", self.started.is_some());
+        if let Some(q) = self.started.take() {
+            m.set("given_q", q);
+            for name in ["given.credits", "given.sizes", "given.filled"] {
+                m.set(name, 0_u32);
+            }
+        } else if let Some(Complete { q, filled }) = self.completes.pop_front() {
+            let qp = self.qps.get_mut(&q).expect("a QP");
+            let size = qp.sizes[qp.complete.0 as usize];
+            qp.complete = (qp.complete.0 + 1, qp.complete.1.wrapping_add(size), qp.complete.2.wrapping_add(filled));
+            if let Some(cap) = &mut qp.cap {
+                cap.refund(self.now, size - filled);
+            }
+            m.set("given_we", true);
+            m.set("given_q", q);
+            m.set("given.credits", qp.complete.0 & 0xff);
+            m.set("given.sizes", qp.complete.1);
+            m.set("given.filled", qp.complete.2);
+            self.moved = self.cycle;
+        }
         m.set("use_ask_q", self.asked[0].map_or(0, |(q, _)| q));
         m.set("cmd_valid", !self.commands.is_empty());
         if let Some(c) = self.commands.front() {
@@ -560,8 +646,17 @@ impl Rig {
         if self.shown[0] && post {
             self.shown[0] = false;
             let p = self.posts.pop_front().expect("a post");
-            self.qps.get_mut(&p.q).expect("a QP").posts.push_back(p);
+            let qp = self.qps.get_mut(&p.q).expect("a QP");
             self.posted.0 += u32::from(p.size.is_some());
+            if qp.cap.is_none() {
+                qp.posts.push_back(p);
+            } else {
+                // They may be announced one by one.
+                qp.batch.push(p);
+                if p.commit {
+                    qp.posts.extend(qp.batch.drain(..).map(|post| Post { commit: true, early: p.early, ..post }));
+                }
+            }
         }
         if self.shown[1] && landing {
             self.shown[1] = false;
@@ -575,19 +670,27 @@ impl Rig {
             self.moved = self.cycle;
         }
         let busy = self.m.is("busy");
-        assert!(!(self.quiet && told), "it was not busy");
+        let withholds = self.qps.values().any(|qp| qp.cap.is_some());
+        assert!(!(self.quiet && told) || withholds, "it was not busy");
         self.quiet = !busy && !given;
     }
 
     fn execute(&mut self, c: Command) {
         if c.op == Op::Start {
             self.qps.insert(c.q, Qp::new(c));
+            self.started = Some(c.q);
             return;
         }
         let now = self.now;
         let qp = self.qps.get_mut(&c.q).expect("a QP");
-        while !qp.posts.is_empty() {
-            qp.give_post(now);
+        // Of a QP with a maximum they may be withheld still; then they go back.
+        let goes_back = matches!(c.op, Op::Void | Op::Unpost | Op::Reclaim);
+        if qp.cap.is_none() || goes_back {
+            let open = qp.batch.drain(..);
+            qp.posts.extend(open);
+            while !qp.posts.is_empty() {
+                qp.give_post(now);
+            }
         }
         qp.held = match c.op {
             Op::Hold => true,
@@ -618,6 +721,12 @@ impl Rig {
                     qp.model.skip_trigger();
                 }
                 qp.proven = waited && !qp.model.builder().waits();
+            }
+            Op::Cap => {
+                qp.give_landings(now);
+                let mut cap = Cap::new(c.first.into(), 256, c.epoch);
+                cap.start(now);
+                qp.cap = (c.epoch != 0).then_some(cap);
             }
             _ => (),
         }
@@ -698,6 +807,9 @@ impl Rig {
         // Not while something is given: the engine may not have come to it.
         if self.cycle > self.given_at + SOON {
             let qp = self.qps.get_mut(&q);
+            if qp.as_ref().is_some_and(|qp| !qp.posts.is_empty() && on && at == (now + LOOK) as u32) {
+                return;
+            }
             let timer = qp.and_then(|qp| {
                 qp.give_all(now);
                 let waits = qp.waits_until(now).filter(|due| qp.says(*due, true).is_some());
