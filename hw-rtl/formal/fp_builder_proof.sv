@@ -52,11 +52,12 @@ module fp_builder_proof #(
         logic [15:0] again, pause;
         logic [31:0] stamp, left;
         logic [26:0] round;
-        logic        early;
+        logic        early, capped;
+        logic [7:0]  withheld;
     } row_t;
     row_t stored_q, read_q;
     localparam RW = $bits(stored_q);
-    localparam logic [2:0] POST = 3'd0, LANDED = 3'd1, LIST = 3'd2, TIMER = 3'd3, COMMAND = 3'd4;
+    localparam logic [2:0] POST = 3'd0, LANDED = 3'd1, LIST = 3'd2, TIMER = 3'd3, COMMAND = 3'd4, PASS = 3'd5;
     (* hierconn *) wire [RW-1:0] \dut.r ;
     (* hierconn *) wire [RW-1:0] \dut.row ;
     (* hierconn *) wire [2:0]    \dut.op_q ;
@@ -92,6 +93,12 @@ module fp_builder_proof #(
     (* hierconn *) wire [QW+5:0] \dut.g_sizes[1].m_sizes.raddr ;
     (* hierconn *) wire \dut.g_sizes[0].m_sizes.we , \dut.g_sizes[1].m_sizes.we , \dut.g_sizes[0].m_sizes.re ,
         \dut.g_sizes[1].m_sizes.re , \dut.odd_q ;
+    berth_card_pkg::pass_t pass;            // of withheld credits
+    localparam AW = $bits(pass);
+    (* hierconn *) wire [AW-1:0] \dut.pass ;
+    assign pass = \dut.pass ;
+    (* hierconn *) wire \dut.pass_good ;
+    (* hierconn *) wire [QPS-1:0] \dut.started_q ;
     (* hierconn *) wire \dut.take , \dut.we , \dut.run_q , \dut.p_pop , \dut.l_pop ,
         \dut.tell , \dut.head_q , \dut.there_q , \dut.credit_q , \dut.commit_q , \dut.early_q ;
 
@@ -121,7 +128,7 @@ module fp_builder_proof #(
     end
 
     // ---- what happens to the QP's credits ------------------------------------------------------------
-    logic        starts, voids, reclaims, holds, unposts, changes, posts, commits, early, lands, on_q, foreign_q;    // in the clock after it was taken
+    logic        starts, ends, voids, reclaims, holds, unposts, changes, caps, posts, commits, early, lands, on_q, foreign_q;    // in the clock after it was taken
     logic [31:0] void_q, size_q;
     always_ff @(posedge clk) begin
         starts  <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_START && !rst;
@@ -129,6 +136,8 @@ module fp_builder_proof #(
         reclaims <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_RECLAIM && !rst;
         holds   <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_HOLD && !rst;
         unposts <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_UNPOST && !rst;
+        ends    <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_END && !rst;
+        caps    <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_CAP && !rst;
         changes <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_LISTS && !rst;
         posts   <= \dut.p_pop && \dut.p_q == the_q && p.credit&& !rst;
         commits <= \dut.p_pop && \dut.p_q == the_q && p.commit&& !rst;
@@ -138,6 +147,11 @@ module fp_builder_proof #(
         size_q  <= p.size;
     end
     wire works = \dut.run_q && here;
+    // Withheld credits may be announced, as many as the engine for it likes; a maximum comes or goes.
+    wire passes = works && \dut.op_q == PASS && \dut.pass_good ;
+    wire capped = alive_q && cmd.epoch[30:0] != '0;
+    logic alive_q, capped_q;
+    logic [31:0] batch_q;                       // posted, in whole batches
     wire tells = \dut.tell && here;
     logic [31:0] posted_q, committed_q, listed_q, landed_n_q, epoch_q;
     wire         news  = tells && \dut.tell_first == listed_q;      // a new list
@@ -160,6 +174,10 @@ module fp_builder_proof #(
     end
     wire         backs = voids || reclaims;     // credits from this number on are void
     wire  [31:0] back  = reclaims ? landed_n_q : void_q;
+    // Without a maximum, whole batches are committed at once.
+    wire         frees = (commits && !capped_q) || passes || (caps && capped_q && !capped);
+    wire  [31:0] committed = backs ? back : unposts ? listed_q : passes ? committed_q + 32'(pass.n)
+                           : commits && !capped_q ? after : caps && capped_q && !capped ? batch_q : committed_q;
     logic        held_q;
     logic        early_q;                       // some triggers are the first credit
     logic        proof_q, trigger_q;            // what the last list waits for
@@ -169,11 +187,14 @@ module fp_builder_proof #(
         on_q     <= !rst && (on_q || starts);
         posted_q <= backs ? back : unposts ? listed_q : after;
         if (commits) begin
-            committed_q <= after;
-            early_q     <= early;
+            batch_q <= after;
+            early_q <= early;
         end
-        if (backs || unposts) committed_q <= backs ? back : listed_q;
-        listed_q <= backs ? back : news ? listed_q + 32'(n) : foreign_q && commits ? after : listed_q;
+        if (backs || unposts) batch_q <= backs ? back : listed_q;
+        committed_q <= committed;
+        listed_q <= backs ? back : news ? listed_q + 32'(n) : foreign_q && frees ? committed : listed_q;
+        if (caps) capped_q <= capped;
+        if (ends) {alive_q, capped_q} <= 2'b00;
         landed_n_q <= landed_n_q + 32'(lands);
         if (lands && landed_n_q == first_q) proof_q <= 1'b0;
         if (lands && landed_n_q == trigger_at_q) trigger_q <= 1'b0;
@@ -203,6 +224,8 @@ module fp_builder_proof #(
         if (starts) begin
             posted_q    <= '0;
             committed_q <= '0;
+            batch_q     <= '0;
+            {alive_q, capped_q} <= 2'b10;
             listed_q    <= '0;
             landed_n_q  <= '0;
             max_q       <= cmd.max_list;
@@ -245,6 +268,7 @@ module fp_builder_proof #(
     end
 
     always_comb if (!rst && on_q) begin
+        assert (batch_q - landed_n_q <= posted_q - landed_n_q && committed_q - landed_n_q <= batch_q - landed_n_q);
         assert (posted_q - landed_n_q <= 32'd128 && committed_q - landed_n_q <= posted_q - landed_n_q
                 && out <= committed_q - landed_n_q);
         assert (!tells || (n != 7'd0 && n <= max_q && !foreign_q));
@@ -259,7 +283,9 @@ module fp_builder_proof #(
         assert (stored_q.posted == posted_q && stored_q.committed == committed_q && stored_q.announced == listed_q
                 && stored_q.landed == landed_n_q && stored_q.epoch == epoch_q && stored_q.max_list == max_q
                 && stored_q.trigger == policy_q && stored_q.index == index_q && stored_q.early == early_q && stored_q.foreign == foreign_q
-                && stored_q.hold == held_q);
+                && stored_q.hold == held_q && stored_q.on == alive_q && stored_q.capped == capped_q);
+        assert (\dut.started_q [the_q]);
+        assert (capped_q ? alive_q && 32'(stored_q.withheld) == batch_q - committed_q : !alive_q || committed_q == batch_q);
         assert (stored_q.list_sent == (proof_q || trigger_q));
         assert (!stored_q.list_sent || (stored_q.list_first == first_q && stored_q.trigger_at == trigger_at_q
                 && listed_q == first_q + 32'(n_q) && n_q != 7'd0 && n_q <= max_q && trigger_at_q - first_q < 32'(n_q)
@@ -272,13 +298,15 @@ module fp_builder_proof #(
         assert (!(list_here && \dut.there_q && !the_landed && wrong));
     end
     always_comb if (!rst) begin
-        assert (\dut.op_q <= COMMAND || !\dut.run_q );
+        assert (\dut.op_q <= PASS || !\dut.run_q );
         assert (!\dut.run_q || (\dut.op_q != LIST && \dut.op_q != TIMER) || !going);
         assert (starts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_START));
         assert (voids == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_VOID));
         assert (reclaims == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_RECLAIM));
         assert (holds == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_HOLD));
         assert (unposts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_UNPOST));
+        assert (ends == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_END));
+        assert (caps == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_CAP));
         assert (changes == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_LISTS));
         assert (posts == (works && \dut.op_q == POST && \dut.credit_q ));
         assert (commits == (works && \dut.op_q == POST && \dut.commit_q ));

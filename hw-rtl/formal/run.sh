@@ -321,12 +321,13 @@ mutant berth_fp_cut.sv 's/needs  = .*;/needs  = !remote || e_imm;/'
 mutant berth_fp_cut.sv 's/next_in != next_out \&\& !late_q;/next_in != next_out;/'
 mutant berth_fp_cut.sv 's/kept     = .*/kept     = next_in - give_n;/'
 proof fp_builder fp_builder_proof silent=berth_fp_builder.sv induction=3 frames=14 \
-    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_builder_proof.sv ../formal/queue_free.sv berth_fp_meter.sv berth_fp_builder.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_builder_proof.sv ../formal/queue_free.sv berth_fp_meter.sv ../formal/cap_free.sv berth_fp_builder.sv
 mutant berth_fp_builder.sv "s/ \&\& !row.list_sent \&\& fresh != '0/ \&\& fresh != '0/"
 mutant berth_fp_builder.sv 's/ \&\& after(r.landed, r.trigger_at)//'
 mutant berth_fp_builder.sv 's/fresh = row.committed - row.announced/fresh = row.posted - row.announced/'
 mutant berth_fp_builder.sv 's/if (run_q \&\& q_next == q_q) take = 1.b0;//'
 mutant berth_fp_builder.sv 's/tell_first = row.list_first;//'
+mutant berth_fp_builder.sv 's/ \&\& row.withheld >= pass.n;/;/'
 mutant berth_fp_builder.sv "s/at_q      <= tell_first\[6:0\];/at_q      <= '0;/"
 proof fp_fence fp_fence_proof silent=berth_fp_scatter.sv induction=3 frames=12 \
     berth_card_pkg.sv ../formal/fp_fence_proof.sv ../formal/queue_free.sv berth_fp_scatter.sv

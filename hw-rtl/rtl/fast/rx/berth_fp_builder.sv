@@ -294,12 +294,12 @@ module berth_fp_builder #(
           if (cmd.trigger == berth_row_pkg::TRIGGER_FIRST && row.list_sent) r.trigger_at = row.list_first;
         end
         berth_row_pkg::STEP_CAP: begin
-          r.capped = cmd.epoch[30:0] != '0;
-          if (!r.capped) begin
+          r.capped = row.on && cmd.epoch[30:0] != '0;
+          if (row.capped && !r.capped) begin
             r.committed = row.committed + 32'(row.withheld);
-            r.withheld  = '0;
             if (row.foreign) r.announced = r.committed;
           end
+          if (!row.capped || !r.capped) r.withheld = '0;
         end
         berth_row_pkg::STEP_END:  {r.on, r.capped} = '0;
         berth_row_pkg::STEP_HOLD: r.hold = 1'b1;
