@@ -177,7 +177,7 @@ module fp_builder_proof #(
     // Without a maximum, whole batches are committed at once.
     wire         frees = (commits && !capped_q) || passes || (caps && capped_q && !capped);
     wire  [31:0] committed = backs ? back : unposts ? listed_q : passes ? committed_q + 32'(pass.n)
-                           : commits && !capped_q ? after : caps && capped_q && !capped ? batch_q : committed_q;
+                           : commits && !capped_q ? after : caps && capped_q && !capped ? batch_q : caps && capped ? listed_q : committed_q;
     logic        held_q;
     logic        early_q;                       // some triggers are the first credit
     logic        proof_q, trigger_q;            // what the last list waits for

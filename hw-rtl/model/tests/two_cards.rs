@@ -6,7 +6,8 @@ mod pair;
 
 use berth_abi::counters::*;
 use berth_abi::message::{
-    Accept, CmClosed, CmEstablished, CmRequest, Connect, CqDestroy, Disconnect, Listen, QpDestroy, QpError, QpTrigger,
+    Accept, CmClosed, CmEstablished, CmRequest, Connect, CqDestroy, Disconnect, Listen, QpCap, QpDestroy, QpError,
+    QpTrigger,
 };
 use berth_abi::ring::*;
 use berth_abi::status::*;
@@ -230,6 +231,71 @@ fn cr_6_to_cr_9_lists_go_by_what_is_measured_and_by_another_trigger_when_asked()
         assert_eq!(change(&mut net, trigger, index), CMD_INVALID, "{trigger} {index}");
     }
     let nobody = net.hosts[1].command(QpTrigger { qpn: QP_B - 1, ..QpTrigger::default() }.encode());
+    assert_eq!(nobody.status, CMD_NOT_FOUND);
+    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+}
+
+/// CR-10: in any time t no more lands than burst + rate x t. A sender below its maximum does not notice it, and the maximum
+/// can be changed and ended while data come.
+#[test]
+fn cr_10_no_more_lands_than_the_maximum_and_below_it_nobody_notices() {
+    let seed = seed(32);
+    let mut net = pair(seed, |_, c| c.mtu = 1024, qp(QP_A), qp(QP_B));
+    let part = 64 << 10;
+    // 256ths of a byte in 64 cycles; bytes at once.
+    let caps =
+        [None, None, Some((256 * 64 * 8, 64_000)), Some((256 * 64 / 4, 8_000)), Some((256 * 64 / 16, 4_000)), None];
+    let mut stream = Stream::new(&mut net, (0, QP_A), (1, QP_B), Rng(seed).bytes(part * caps.len()));
+    stream.sizes = Box::new(|| vec![1500]);
+    stream.depth = 24;
+    let mut streams = [stream];
+    let set = |net: &mut Net, rate, burst| {
+        let cookie = net.hosts[1].submit(QpCap { qpn: QP_B, rate, burst }.encode());
+        let mut status = u32::MAX;
+        net.run_until("CMD_QP_CAP", 10_000_000, |n| n.hosts[1].done(cookie).map(|a| status = a.status).is_some());
+        status
+    };
+    let mut took = Vec::new();
+    for (n, cap) in (1..).zip(caps) {
+        let (rate, burst) = cap.unwrap_or((0, 0));
+        assert_eq!(set(&mut net, rate, burst), CMD_OK);
+        // Bytes that may still land, in 256ths, times 64 cycles. What was announced before may be more than the
+        // burst; of two receives more, data are on their way.
+        let whole = i128::from(burst) * 256 * 64;
+        let mut level = whole.max(i128::from(credits_out(&mut net, 1, QP_B) + 2) * 1500 * 256 * 64);
+        let placed = |net: &mut Net| net.hosts[1].rtl_counter(C_FP_BYTES_PLACED);
+        let from = net.hosts[1].card.cycles();
+        let (mut at, mut last, mut half) = (from, placed(&mut net), from);
+        net.run_until("a part of the stream", 40_000_000, |net| {
+            step(net, &mut streams);
+            if cap.is_some() {
+                let (now, bytes) = (net.hosts[1].card.cycles(), placed(net));
+                level = level.max(whole.min(level + i128::from(rate) * i128::from(now - at)));
+                level -= i128::from(bytes - last) * 256 * 64;
+                (at, last) = (now, bytes);
+                assert!(level >= 0, "part {n}: {} bytes too many", -level / (256 * 64));
+            }
+            let now = net.hosts[1].card.cycles();
+            if streams[0].received.len() < n * part - part / 2 {
+                half = now;
+            }
+            streams[0].received.len() >= n * part
+        });
+        let now = net.hosts[1].card.cycles();
+        took.push((now - from, now - half));
+        println!("{cap:?}: {} cycles, {} of them for the second half", now - from, now - half);
+    }
+    run(&mut net, &mut streams, 40_000_000);
+    let without = took[0].0.max(took[1].0);
+    assert!(took[2].0 < without + without / 20, "slower below its maximum: {took:?}");
+    for (cap, (_, took)) in caps.iter().zip(&took).skip(3).filter_map(|(cap, took)| cap.map(|cap| (cap, took))) {
+        let wanted = (part as u64 / 2) * 256 * 64 / u64::from(cap.0);
+        assert!(took.abs_diff(wanted) < wanted / 10, "{cap:?}: {took} cycles for what takes {wanted}");
+    }
+    for (rate, burst) in [(0, 1), (1 << 24, 1), (1, 1 << 31)] {
+        assert_eq!(set(&mut net, rate, burst), CMD_INVALID);
+    }
+    let nobody = net.hosts[1].command(QpCap { qpn: QP_B - 1, ..QpCap::default() }.encode());
     assert_eq!(nobody.status, CMD_NOT_FOUND);
     finish(&mut net, &[(0, QP_A), (1, QP_B)]);
 }

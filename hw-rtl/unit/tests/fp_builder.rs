@@ -149,8 +149,11 @@ fn cr_10_a_maximum_may_come_later_change_and_end() {
         let mut rig = one(width, start());
         rig.batch(5, &[40; 3]);
         rig.rest();
+        rig.batch(5, &[40; 4]);
+        rig.rest();
+        // What is in no list yet is withheld, too.
         rig.cap(5, 256, 150);
-        rig.batch(5, &[40; 9]);
+        rig.batch(5, &[40; 5]);
         land(&mut rig);
         assert_eq!(announced(&rig), 3, "120 bytes are out already");
         rig.complete(5, 40);

@@ -295,11 +295,15 @@ module berth_fp_builder #(
         end
         berth_row_pkg::STEP_CAP: begin
           r.capped = row.on && cmd.epoch[30:0] != '0;
-          if (row.capped && !r.capped) begin
+          if (!row.capped) r.withheld = '0;
+          if (r.capped) begin
+            r.withheld  = r.withheld + 8'(row.committed - row.announced);
+            r.committed = row.announced;
+          end else if (row.capped) begin
             r.committed = row.committed + 32'(row.withheld);
+            r.withheld  = '0;
             if (row.foreign) r.announced = r.committed;
           end
-          if (!row.capped || !r.capped) r.withheld = '0;
         end
         berth_row_pkg::STEP_END:  {r.on, r.capped} = '0;
         berth_row_pkg::STEP_HOLD: r.hold = 1'b1;

@@ -724,6 +724,15 @@ impl Rig {
             }
             Op::Cap => {
                 qp.give_landings(now);
+                // What is not announced is withheld.
+                let (posted, announced, _) = qp.model.builder().numbers();
+                let committed = announced + qp.model.builder().fresh();
+                for number in (announced..posted).rev() {
+                    let size = qp.model.builder().size_of(number);
+                    let post = Post { q: c.q, size, commit: true, early: qp.early };
+                    if number < committed { qp.posts.push_front(post) } else { qp.batch.insert(0, post) }
+                }
+                qp.model.unpost();
                 let mut cap = Cap::new(c.first.into(), 256, c.epoch);
                 cap.start(now);
                 qp.cap = (c.epoch != 0).then_some(cap);
