@@ -256,6 +256,7 @@ impl Session {
                 |_, ()| (),
             ),
             IOC_SET_TRIGGER => Self::take(arg, |a: &SetTrigger| self.context()?.set_trigger(a)),
+            IOC_SET_CAP => Self::take(arg, |a: &SetCap| self.context()?.set_cap(a)),
             IOC_CREATE_DOMAIN => Self::exchange(
                 arg,
                 |a| self.context()?.create_domain(a),

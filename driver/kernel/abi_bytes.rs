@@ -34,6 +34,7 @@ plain! {
     Copies = 24,
     QueryQp = 56,
     SetTrigger = 24,
+    SetCap = 24,
     Register = 48,
     Connect = 56,
     SetPeer = 40,

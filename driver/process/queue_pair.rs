@@ -5,9 +5,11 @@ use crate::{
     abi::{
         card::*,
         counters::*,
+        host::HOST_CLOCK_HZ,
         ioctl,
-        message::{CmdDone, Disconnect, QpCreate, QpDestroy, QpQuery, QpRecall, QpTrigger},
+        message::{CmdDone, Disconnect, QpCap, QpCreate, QpDestroy, QpQuery, QpRecall, QpTrigger},
         ring::*,
+        rows::ROW_CLOCK,
     },
     card::{Entry, PAGE},
     kernel::errno::unsupported,
@@ -328,6 +330,33 @@ impl Context {
             trigger_index: arg.trigger_index as u8,
         };
         self.call_for_qp(name, change.encode())?;
+        Ok(())
+    }
+
+    /// Sets or ends the maximum bandwidth of what a queue pair receives.
+    pub(crate) fn set_cap(&self, arg: &ioctl::SetCap) -> Result {
+        // More than any wire carries, so that what is above it means the same.
+        const MOST: u64 = (1 << 24) - 1;
+        let of_second = arg.rate.saturating_mul(256 * u64::from(ROW_CLOCK));
+        let clock = self.card.regs.read(HOST_CLOCK_HZ);
+        // A card that is gone, or has no clock, has no rate.
+        let rate = of_second.checked_div(clock.into()).ok_or(EIO)?.min(MOST) as u32;
+        if (arg.burst == 0) != (arg.rate == 0)
+            || arg.burst >> 31 != 0
+            || (rate == 0 && arg.rate != 0)
+        {
+            return Err(EINVAL);
+        }
+        let name = Name {
+            number: arg.qpn,
+            identity: arg.identity,
+        };
+        let cap = QpCap {
+            qpn: arg.qpn,
+            rate,
+            burst: arg.burst,
+        };
+        self.call_for_qp(name, cap.encode())?;
         Ok(())
     }
 

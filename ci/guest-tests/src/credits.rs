@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Credit lists: CR-1 to CR-5, CR-11, CR-15, wire faults.
+//! Credit lists: CR-1 to CR-5, CR-10, CR-11, CR-15, wire faults.
 
 use std::cell::Cell;
 
 use berth_abi::counters as c;
 use berth_abi::wqe::{OP_SEND, Wqe};
-use libberth::{Context, Error, Limits, Mode, QpConfig, QpStateKind, Status, Stream, Trigger, WorkRequest};
+use libberth::{Cap, Context, Error, Limits, Mode, QpConfig, QpStateKind, Status, Stream, Trigger, WorkRequest};
 
 use crate::env::{Env, Role};
 use crate::util::{
@@ -16,11 +16,13 @@ use crate::{ensure, ensure_eq, tests};
 
 tests! {
     One: cr_15_send_of_11_leaves_as_5_and_6, cr_3_sender_without_credit_holds_its_data,
-         cr_2_piece_shorter_than_its_credit_wastes_the_rest, cr_4_zero_length_elements_complete_locally;
+         cr_2_piece_shorter_than_its_credit_wastes_the_rest, cr_4_zero_length_elements_complete_locally,
+         cr_10_a_cap_changes_and_ends_under_traffic;
     Pair: cr_11_worked_example_72_bytes_leave_as_3_7_22_40, cr_2_stream_over_buffers_of_many_sizes,
           cr_5_every_trigger_carries_the_stream, cr_3_stream_of_one_byte_buffers,
           inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm, cr_11_lost_lists_are_repeated,
           inv_2_random_traffic_of_four_connections_under_pressure,
+          cr_10_a_capped_sender_keeps_to_its_bandwidth_and_slows_no_other,
           cr_17_in_message_mode_a_send_fills_one_receive_or_fails_by_itself,
           cr_17_the_immediate_of_a_message_reaches_the_receives_completion;
 }
@@ -435,6 +437,107 @@ fn inv_2_random_traffic_of_four_connections_under_pressure(env: &Env) -> Res {
     device.set_limits(&Limits { card_budget: Some(budget), ..Limits::default() })?;
     result?;
     ensure!(peak <= 192 << 10, "{peak} bytes were pinned");
+    Ok(())
+}
+
+/// Bytes that may have come so many cycles of the card's clock after a maximum bandwidth was set, rounded up.
+fn most(cap: Cap, cycles: u64, clock_hz: u32) -> u64 {
+    u64::from(cap.burst) + cap.bytes_per_second * cycles / u64::from(clock_hz) + 1
+}
+
+/// Three clients of one server send as much as each other at the same time.
+fn cr_10_a_capped_sender_keeps_to_its_bandwidth_and_slows_no_other(env: &Env) -> Res {
+    const TOTAL: usize = 64 << 10;
+    const PIECE: usize = 4096;
+    const CAPPED: usize = 1;
+    // Most of a second of card time, of which the others need a small part, waits for pages included.
+    let cap = Cap { bytes_per_second: 64 << 10, burst: 2 * PIECE as u32 };
+    // All pages are there before, so that nobody waits long for them.
+    let mem = Mem::pattern(3 * TOTAL, if env.role == Role::A { 230 } else { 231 })?;
+    let context = env.context()?;
+    let (sends, recvs) = (context.create_cq(64)?, context.create_cq(64)?);
+    let make = |_| {
+        Ok(Conn { qp: context.create_qp(&sends, &recvs, &depths(16, 16))?, sends: sends.clone(), recvs: recvs.clone() })
+    };
+    let mut conns = (0..3).map(make).collect::<Res<Vec<_>>>()?;
+    for (service, conn) in (224..).zip(&conns) {
+        establish(env, &context, &conn.qp, service)?;
+    }
+    let pieces = |n: usize| (0..TOTAL / PIECE).map(|i| mem.sge(n * TOTAL + i * PIECE, PIECE)).collect::<Vec<_>>();
+    match env.role {
+        Role::A => {
+            for (n, conn) in conns.iter_mut().enumerate() {
+                for (wr_id, piece) in (0..).zip(pieces(n)) {
+                    conn.send(wr_id, &[piece])?;
+                }
+            }
+            env.tell("posted", "")?;
+            for _ in 0..3 * TOTAL / PIECE {
+                sends.wait(env.limit())?.ok()?;
+            }
+        }
+        Role::B => {
+            env.hear("posted")?;
+            let device = env.device()?;
+            conns[CAPPED].qp.set_cap(Some(cap))?;
+            let begin = device.info()?;
+            for (n, conn) in conns.iter_mut().enumerate() {
+                conn.recv(0, &pieces(n))?;
+            }
+            let (mut order, mut bytes) = (Vec::new(), 0);
+            while order.len() < 3 * TOTAL / PIECE {
+                let done = recvs.wait(env.limit())?.ok()?;
+                ensure_eq!(done.byte_len as usize, PIECE);
+                let of = conns.iter().position(|conn| conn.qp.qpn() == done.qpn).ok_or("of none of them")?;
+                if of == CAPPED {
+                    bytes += PIECE as u64;
+                    // That the clock is read later than they came only allows more.
+                    let cycles = device.info()?.cycles - begin.cycles;
+                    let most = most(cap, cycles, begin.clock_hz);
+                    ensure!(bytes <= most, "{bytes} bytes in {cycles} cycles, not {most} at most");
+                }
+                order.push(of);
+            }
+            ensure_eq!(order.last(), Some(&CAPPED));
+            check(mem.bytes(), 230, 0)?;
+        }
+    }
+    env.meet("done")
+}
+
+fn cr_10_a_cap_changes_and_ends_under_traffic(env: &Env) -> Res {
+    const PIECE: usize = 64 << 10;
+    const PIECES: usize = 32;
+    // With the lower rate, all of it would take longer than a test may.
+    let [slow, fast] = [16 << 10, 4 << 20].map(|bytes_per_second| Cap { bytes_per_second, burst: PIECE as u32 });
+    let source = Mem::pattern(PIECES * PIECE, 232)?;
+    let target = Mem::new(PIECES * PIECE)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, PIECES as u32), 227)?;
+    let device = env.device()?;
+    to.qp.set_cap(Some(slow))?;
+    let begin = device.info()?;
+    let places: Vec<_> = (0..PIECES).map(|n| target.sge(n * PIECE, PIECE)).collect();
+    to.recv(0, &places)?;
+    from.send(0, &[source.sge(0, PIECES * PIECE)])?;
+    to.received(env)?.ok()?;
+    let small = Cap { burst: PIECE as u32 - 1, ..fast };
+    ensure!(matches!(to.qp.set_cap(Some(small)), Err(Error::BurstTooSmall { .. })));
+    let changed = device.info()?.cycles;
+    to.qp.set_cap(Some(fast))?;
+    let before = most(slow, device.info()?.cycles - begin.cycles, begin.clock_hz);
+    for n in 2..=8 {
+        ensure_eq!(to.received(env)?.ok()?.wr_id, n - 1);
+        let most = before + most(fast, device.info()?.cycles - changed, begin.clock_hz);
+        ensure!(n * PIECE as u64 <= most, "{n} pieces came, of at most {most} bytes");
+    }
+    to.qp.set_cap(Some(slow))?;
+    to.qp.set_cap(None)?;
+    for n in 8..PIECES as u64 {
+        ensure_eq!(to.received(env)?.ok()?.wr_id, n);
+    }
+    check(target.bytes(), 232, 0)?;
+    from.sent(env)?.ok()?;
     Ok(())
 }
 

@@ -46,6 +46,9 @@ enum F {
     Trigger,
     Index,
     List,
+    /// Bytes at once, and bytes per second.
+    Burst,
+    Rate,
     Block,
     Service,
     Ip,
@@ -88,7 +91,7 @@ impl F {
     fn bytes(self) -> usize {
         match self {
             Self::Private => 32,
-            Self::Bytes | Self::Mac | Self::Pointer | Self::Identity | Self::Len => 8,
+            Self::Bytes | Self::Mac | Self::Pointer | Self::Identity | Self::Len | Self::Rate => 8,
             Self::Reads => 2,
             Self::Out(bytes) => bytes,
             _ => 4,
@@ -168,6 +171,11 @@ fn requests() -> Res<Vec<Call>> {
                 reserved: Zero
             }
         ),
+        request!(
+            IOC_SET_TRIGGER,
+            SetTrigger { qpn: Qpn, trigger: Trigger, identity: Identity, trigger_index: Index, reserved: Zero }
+        ),
+        request!(IOC_SET_CAP, SetCap { qpn: Qpn, burst: Burst, identity: Identity, rate: Rate }),
         request!(IOC_COPIES, Copies { qpn: Qpn, first: Tag, tags: Tags, copy_most: Any, identity: Identity }),
         request!(IOC_DESTROY_QP, Handle { value: Qpn, reserved: Zero, identity: Identity }),
         request!(
@@ -415,6 +423,8 @@ impl<'w, 'e> Thread<'w, 'e> {
             F::Depth => self.pick(&[1, 2, 3, 8, 16]),
             F::Entries => self.pick(&[1, 2, 7, 64]),
             F::Block => self.pick(&[0, 4096]),
+            F::Burst => 1 << 16,
+            F::Rate => 1 << 30,
             F::Service => (SERVICES.start + self.random.below(SERVICES.len())) as u64,
             F::Ip => u64::from(u32::from(self.world.env.own_ip)),
             F::RequestId => locked(&self.world.known).requests.last().copied().unwrap_or(1).into(),
@@ -476,9 +486,11 @@ impl<'w, 'e> Thread<'w, 'e> {
                 F::Tags => self.pick(&[0, 1, 56, 128, 129, u32::MAX.into()]),
                 F::Depth => self.pick(&[0, 1, 2, 3, 8, 16, 257, MAX_DEPTH.into(), u64::from(MAX_DEPTH) + 1]),
                 F::Entries => self.pick(&[0, 1, 2, 7, 64, 512, 32768, 32769]),
-                F::Trigger => self.pick(&[0, 0, 1, 2, 3]),
+                F::Trigger => self.pick(&[0, 0, 1, 2, 3, 5, 8, 9]),
                 F::Index => self.pick(&[0, 0, 0, 1, 63, 255, 256]),
                 F::List => self.pick(&[0, 1, 4, 64, 65]),
+                F::Burst => self.pick(&[0, 1, 4096, 1 << 16, (1 << 31) - 1, 1 << 31]),
+                F::Rate => self.pick(&[0, 1, 1 << 13, 1 << 14, 1 << 20, 1 << 30, 1 << 40]),
                 F::Block => self.pick(&[0, 0, 4096, 65536, 1 << 20, 100, 2 << 20]),
                 F::Service => (SERVICES.start + self.random.below(SERVICES.len())) as u64,
                 F::Ip => self.pick(&[own, own, own, peer, 0, 0xe000_0001]),
@@ -1011,6 +1023,8 @@ fn fuzz(env: &Env, node: &std::path::Path, seed: u64, calls: u64, failing: bool)
         "IOC_CREATE_QP",
         "IOC_DESTROY_QP",
         "IOC_QUERY_QP",
+        "IOC_SET_TRIGGER",
+        "IOC_SET_CAP",
     ];
     let sure = match calls {
         0..2000 => 1,

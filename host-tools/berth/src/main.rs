@@ -169,6 +169,7 @@ mod tests {
         assert_eq!(recv.recv_sizes, [3, 7, 22, 44, 65536]);
         assert!(cli.json);
         for good in [
+            vec!["berth", "recv", "--listen", "7", "--out", "x", "--max-rate", "10M,64K", "--recv-sizes", "4K,8K"],
             vec!["berth", "bench", "--listen", "7", "--once"],
             vec!["berth", "bench", "192.0.2.2:7", "--op", "send,read", "--size", "8,4K", "--depth", "3"],
             vec!["berth", "serve", "x", "--listen", "7", "--write", "--size", "1M", "--once"],
@@ -178,6 +179,7 @@ mod tests {
             assert!(Cli::try_parse_from(&good).is_ok(), "{good:?}");
         }
         for bad in [
+            vec!["berth", "recv", "--listen", "7", "--out", "x", "--max-rate", "0"],
             vec!["berth", "bench"],
             vec!["berth", "bench", "192.0.2.2:7", "--listen", "7"],
             vec!["berth", "bench", "192.0.2.2:7", "--size", "2M"],

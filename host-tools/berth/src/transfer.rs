@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use libberth::abi::wqe::MAX_MESSAGE;
 use libberth::{
-    Buffer, Context, Device, Error, FileMap, Listener, Pinned, QpConfig, QueuePair, Reason, Request, SendBlock, Status,
-    Stream, Trigger,
+    Buffer, Cap, Context, Device, Error, FileMap, Listener, Pinned, QpConfig, QueuePair, Reason, Request, SendBlock,
+    Status, Stream, Trigger,
 };
 use serde_json::json;
 
@@ -51,6 +51,45 @@ fn trigger(s: &str) -> Result<Trigger, String> {
     }
 }
 
+/// Receives that a burst has room for, unless it is given.
+const RECEIVES_PER_BURST: usize = 4;
+
+/// `--max-rate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MaxRate {
+    /// Bytes per second of card time.
+    rate: u64,
+    burst: Option<u32>,
+}
+
+fn max_rate(s: &str) -> Result<MaxRate, String> {
+    let (rate, burst) = s.split_once(',').map_or((s, None), |(rate, burst)| (rate, Some(burst)));
+    let burst = match burst.map(size::parse_usize).transpose()? {
+        Some(n) if n == 0 || n > MAX_MESSAGE as usize => return Err("a burst has 1 byte to 2 GiB - 1".into()),
+        burst => burst.map(|n| n as u32),
+    };
+    match size::parse(rate)? {
+        0 => Err("a rate is at least 1 byte per second".into()),
+        rate => Ok(MaxRate { rate, burst }),
+    }
+}
+
+impl MaxRate {
+    /// What the card is told: a burst is no less than any of these receives.
+    fn cap(self, receives: &[usize]) -> Result<Cap, Failure> {
+        let largest = receives.iter().copied().max().unwrap_or(0);
+        let usual = largest.saturating_mul(RECEIVES_PER_BURST).min(MAX_MESSAGE as usize) as u32;
+        let burst = self.burst.unwrap_or(usual);
+        if (burst as usize) < largest {
+            return Err(Failure::Other(format!(
+                "a burst of {burst} bytes is less than a receive of {largest} bytes: choose one that is as large, or smaller \
+                 `--recv-sizes`"
+            )));
+        }
+        Ok(Cap { bytes_per_second: self.rate, burst })
+    }
+}
+
 fn message(s: &str) -> Result<usize, String> {
     match size::parse_usize(s)? {
         n if n > 0 && n <= MAX_MESSAGE as usize => Ok(n),
@@ -81,6 +120,10 @@ pub struct Recv {
     /// buffer, `timed` and `predictive` a time, `auto` changes between five buffers.
     #[arg(long, value_parser = trigger, default_value = "quarters:2")]
     trigger: Trigger,
+    /// Receive at most so many bytes per second of the card's time, and at most BURST bytes at once [default of BURST: four
+    /// of the largest receives]. The sender keeps to it, because it gets no more credits.
+    #[arg(long, value_name = "RATE[,BURST]", value_parser = max_rate)]
+    max_rate: Option<MaxRate>,
     /// Longest credit list (1 to 64) [default: as long as possible].
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     max_list: u32,
@@ -146,6 +189,8 @@ struct End<'a> {
     peer_digest: [u8; DIGEST],
     /// This process's; `None` when the driver does not tell.
     pinned: Option<Pinned>,
+    /// What it received at most.
+    cap: Option<Cap>,
 }
 
 impl End<'_> {
@@ -159,6 +204,7 @@ impl End<'_> {
                 "wall_ms": wall.as_millis() as u64,
                 "peak_pinned_bytes": self.pinned.map(|p| p.peak), "pinned_bytes": self.pinned.map(|p| p.now),
                 "peer": self.peer.to_string(),
+                "max_bytes_per_second": self.cap.map(|c| c.bytes_per_second), "max_burst": self.cap.map(|c| c.burst),
             })
             .to_string();
         }
@@ -178,6 +224,10 @@ impl End<'_> {
         if let Some(pinned) = self.pinned {
             let (peak, bytes) = (size::show(pinned.peak), size::show(self.bytes));
             text += &format!("\nthis process had at most {peak} pinned for {bytes}");
+        }
+        if let Some(Cap { bytes_per_second, burst }) = self.cap {
+            let (rate, burst) = (size::show(bytes_per_second), size::show(burst.into()));
+            text += &format!("\nno more than {rate} per second of card time could come, and {burst} at once");
         }
         text
     }
@@ -223,6 +273,7 @@ impl Recv {
         if self.recv_sizes.iter().all(|&s| s == 0) {
             return Err(Failure::Other("at least one receive buffer must be longer than 0 bytes".into()));
         }
+        let cap = self.max_rate.map(|max| max.cap(&self.recv_sizes)).transpose()?;
         let device = open()?;
         signals::watch();
         // Everything that can fail beforehand does so before a peer connects.
@@ -230,6 +281,9 @@ impl Recv {
         let to_stderr = output.is_standard_output();
         let context = self.common.context(&device)?;
         let mut stream = Stream::new(&context, &self.config(), self.memory()?)?;
+        if cap.is_some() {
+            stream.queue_pair().set_cap(cap)?;
+        }
         let info = device.info()?;
         let budget = self.common.budget.unwrap_or(info.process_budget).min(info.card_budget);
         let most = usize::try_from(budget / BATCHES_PER_BUDGET).unwrap_or(usize::MAX);
@@ -276,6 +330,7 @@ impl Recv {
             digest: stored.digest,
             peer_digest: stored.digest,
             pinned,
+            cap,
         };
         meter.report(as_json, to_stderr, &end)
     }
@@ -510,6 +565,7 @@ impl Send {
             digest,
             peer_digest: digest,
             pinned,
+            cap: None,
         };
         meter.report(as_json, false, &end)
     }
@@ -678,6 +734,22 @@ mod tests {
         assert!(trigger("middle").is_err());
     }
 
+    #[test]
+    fn cr_10_maximum_rate_is_read_and_its_burst_has_room_for_each_receive() {
+        assert_eq!(max_rate("64K"), Ok(MaxRate { rate: 65536, burst: None }));
+        assert_eq!(max_rate("3G,1M"), Ok(MaxRate { rate: 3 << 30, burst: Some(1 << 20) }));
+        for bad in ["", "0", "x", "1,", "1,0", "1,2G", ",1", "1,2,3"] {
+            assert!(max_rate(bad).is_err(), "{bad}");
+        }
+        let burst = |burst, receives: &[usize]| MaxRate { rate: 9, burst }.cap(receives).map(|cap| cap.burst);
+        assert_eq!(burst(None, &[5, 1000, 7]).unwrap(), 4000);
+        assert_eq!(burst(None, &[1 << 30]).unwrap(), MAX_MESSAGE);
+        assert_eq!(burst(Some(1000), &[5, 1000, 7]).unwrap(), 1000);
+        let refused = burst(Some(999), &[5, 1000, 7]).unwrap_err();
+        assert_eq!(refused.code(), 1);
+        assert!(refused.to_string().starts_with("a burst of 999 bytes is less than a receive of 1000 bytes"));
+    }
+
     fn folder(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("berth-transfer-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
@@ -790,6 +862,7 @@ mod tests {
             digest: [0; DIGEST],
             peer_digest: [0; DIGEST],
             pinned: Some(Pinned { now: 0, peak: 8192, budget: 1 << 20 }),
+            cap: None,
         };
         let text = end.text(false, 100, 1_000_000, Duration::from_secs(1));
         assert!(text.contains("this process had at most 8.0 KiB pinned for 4.0 KiB"), "{text}");
@@ -799,5 +872,14 @@ mod tests {
         end.pinned = None;
         assert!(!end.text(false, 1, 1, Duration::ZERO).contains("pinned"));
         assert!(end.text(true, 100, 1, Duration::ZERO).contains("\"peak_pinned_bytes\":null"));
+        assert!(!end.text(false, 1, 1, Duration::ZERO).contains("at once"));
+        end.cap = Some(Cap { bytes_per_second: 3 << 20, burst: 8192 });
+        let text = end.text(false, 1, 1, Duration::ZERO);
+        assert!(
+            text.contains("no more than 3.0 MiB per second of card time could come, and 8.0 KiB at once"),
+            "{text}"
+        );
+        let text = end.text(true, 1, 1, Duration::ZERO);
+        assert!(text.contains("\"max_bytes_per_second\":3145728") && text.contains("\"max_burst\":8192"), "{text}");
     }
 }

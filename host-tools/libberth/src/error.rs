@@ -186,6 +186,14 @@ pub enum Error {
     /// The ranges of one element add up to more than [`MAX_MESSAGE`](berth_abi::wqe::MAX_MESSAGE) bytes.
     #[error("element of {0} bytes: one element may have at most {max} (2 GiB - 1)", max = berth_abi::wqe::MAX_MESSAGE)]
     MessageTooLong(u64),
+    /// A burst that a receive which has been posted does not fit into.
+    #[error("a burst of {burst} bytes, but a receive of {largest} bytes has been posted: choose one that is as large")]
+    BurstTooSmall {
+        /// Given.
+        burst: u32,
+        /// Bytes of the largest receive.
+        largest: u32,
+    },
     /// More RDMA READs under way, in either direction, than a card keeps.
     #[error("{0} READs under way, but a card keeps at most {max} in each direction", max = berth_abi::card::MAX_READS)]
     TooManyReads(u8),

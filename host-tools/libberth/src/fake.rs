@@ -40,6 +40,10 @@ struct State {
     peer: ioctl::SetPeer,
     /// The last trigger that was set.
     trigger: ioctl::SetTrigger,
+    /// Maximum bandwidths that were set, in their order.
+    caps: Vec<ioctl::SetCap>,
+    /// The next call for one answers so.
+    refuse_cap: Option<i32>,
     /// Sends of each that are complete.
     sent: BTreeMap<u32, u32>,
     /// Identity of the protection domain, if there is one.
@@ -265,6 +269,15 @@ impl Card {
             }
             // SAFETY: as above.
             ioctl::IOC_SET_TRIGGER => state.trigger = unsafe { arg.cast::<ioctl::SetTrigger>().read() },
+            ioctl::IOC_SET_CAP => {
+                // SAFETY: as above.
+                let a = unsafe { arg.cast::<ioctl::SetCap>().read() };
+                if state.qps.get(&a.qpn) != Some(&a.identity) {
+                    return Err(libc::ENOENT);
+                }
+                state.refuse_cap.take().map_or(Ok(()), Err)?;
+                state.caps.push(a);
+            }
             // SAFETY: as above.
             ioctl::IOC_SET_PEER => state.peer = unsafe { arg.cast::<ioctl::SetPeer>().read() },
             ioctl::IOC_GET_EVENT => {
@@ -293,6 +306,7 @@ mod tests {
     use berth_queue::Remote;
 
     use super::*;
+    use crate::cap::{Cap, CapGroup, CapPart};
     use crate::cm::Listener;
     use crate::context::Inner;
     use crate::copies::SendMemory;
@@ -668,6 +682,112 @@ mod tests {
             assert_eq!((told.qpn, told.identity), (qp.qpn(), qp.identity()));
             assert_eq!((told.trigger, told.trigger_index, told.reserved), (kind.into(), index, 0));
         }
+    }
+
+    /// Posts receives of these sizes.
+    fn post_recv(qp: &mut QueuePair, sizes: &[u32]) {
+        let sges: Vec<_> = sizes.iter().map(|&len| [Sge { va: 0x5000, len, reserved: 0 }; 2]).collect();
+        let requests: Vec<_> = sges.iter().map(|sges| WorkRequest { sges, ..WorkRequest::default() }).collect();
+        // SAFETY: nothing is at this address, and the card is none.
+        unsafe { qp.post_recv(&requests) }.unwrap();
+    }
+
+    /// Rate and burst of each call since the last one, with its QPN.
+    fn caps(card: &Card) -> Vec<(u32, u64, u32)> {
+        card.lock().caps.drain(..).map(|a| (a.qpn, a.rate, a.burst)).collect()
+    }
+
+    #[test]
+    fn cr_10_a_maximum_bandwidth_is_told_to_the_driver_and_holds_the_largest_receive() {
+        let Setting { card, mut qp, .. } = Setting::new();
+        let cap = |bytes_per_second, burst| Some(Cap { bytes_per_second, burst });
+        qp.set_cap(cap(1 << 40, 1)).unwrap();
+        assert_eq!(card.lock().caps[0].identity, qp.identity());
+        qp.set_cap(None).unwrap();
+        assert_eq!(caps(&card), [(qp.qpn(), 1 << 40, 1), (qp.qpn(), 0, 0)]);
+        post_recv(&mut qp, &[500, 2000, 0]);
+        post_recv(&mut qp, &[20]);
+        qp.set_cap(cap(7, 4000)).unwrap();
+        assert_eq!(caps(&card), [(qp.qpn(), 7, 4000)]);
+        let refused = qp.set_cap(cap(7, 3999)).unwrap_err();
+        assert!(matches!(refused, Error::BurstTooSmall { burst: 3999, largest: 4000 }));
+        assert!(refused.to_string().contains("3999 bytes") && refused.to_string().contains("4000 bytes"));
+        for nothing in [cap(0, 5000), cap(7, 0), cap(0, 0)] {
+            assert!(qp.set_cap(nothing).is_err(), "that is not how it ends");
+        }
+        card.lock().refuse_cap = Some(libc::EINVAL);
+        assert!(matches!(qp.set_cap(cap(7, 5000)), Err(Error::Invalid { .. })));
+        assert_eq!(caps(&card), []);
+        qp.set_cap(None).unwrap();
+    }
+
+    #[test]
+    fn cr_10_members_of_a_group_share_its_bandwidth_and_no_burst_is_less_than_a_receive() {
+        let Setting { card, context, cq, qp: first } = Setting::new();
+        let [mut second, third] = [(); 2].map(|()| make_qp(&context, &cq));
+        let qpns = [&first, &second, &third].map(QueuePair::qpn);
+        post_recv(&mut second, &[400]);
+        let group = CapGroup::new(Cap { bytes_per_second: 3_000_000, burst: 1900 });
+        let a = group.join(&first).unwrap();
+        assert_eq!(caps(&card), [(qpns[0], 3_000_000, 1900)]);
+        assert!(matches!(group.join(&first), Err(Error::Busy { .. })));
+        let b = group.join(&second).unwrap();
+        assert_eq!(caps(&card), [(qpns[0], 1_500_000, 950), (qpns[1], 1_500_000, 950)]);
+        let part = |bytes_per_second, burst, raised| CapPart { cap: Cap { bytes_per_second, burst }, raised };
+        assert_eq!([a.part().unwrap(), b.part().unwrap()], [part(1_500_000, 950, false); 2]);
+        let c = group.join(&third).unwrap();
+        let shared = [(qpns[0], 1_000_000, 633), (qpns[1], 1_000_000, 800), (qpns[2], 1_000_000, 633)];
+        assert_eq!(caps(&card), shared);
+        assert_eq!(b.part().unwrap(), part(1_000_000, 800, true));
+        assert_eq!([a.part().unwrap(), c.part().unwrap()], [part(1_000_000, 633, false); 2]);
+        // One that has no queue pair any more keeps its part.
+        drop(second);
+        drop(a);
+        assert_eq!(caps(&card), [(qpns[0], 0, 0), (qpns[2], 1_500_000, 950)]);
+        drop(b);
+        assert_eq!(caps(&card), [(qpns[2], 3_000_000, 1900)]);
+        drop(c);
+        assert_eq!(caps(&card), [(qpns[2], 0, 0)]);
+    }
+
+    #[test]
+    fn cr_10_who_cannot_join_a_group_leaves_it_as_it_was() {
+        let Setting { card, context, cq, qp } = Setting::new();
+        let other = make_qp(&context, &cq);
+        // No burst is left for two, or the driver refuses.
+        for (burst, refusal) in [(1, None), (2, Some(libc::EINVAL))] {
+            let group = CapGroup::new(Cap { bytes_per_second: 1000, burst });
+            let member = group.join(&qp).unwrap();
+            caps(&card);
+            card.lock().refuse_cap = refusal;
+            assert!(matches!(group.join(&other), Err(Error::Invalid { .. })));
+            let told = caps(&card);
+            assert!(told.ends_with(&[(other.qpn(), 0, 0), (qp.qpn(), 1000, burst)]), "{told:?}");
+            assert_eq!(member.part().unwrap().cap.burst, burst);
+        }
+        // A card that has gone has nothing to share.
+        let lost = Setting::new();
+        let another = make_qp(&lost.context, &lost.cq);
+        caps(&card);
+        let group = CapGroup::new(Cap { bytes_per_second: 1000, burst: 6 });
+        let _gone = group.join(&lost.qp).unwrap();
+        lost.card.lock().refuse_cap = Some(libc::ENODEV);
+        let _member = group.join(&qp).unwrap();
+        assert_eq!(caps(&card), [(qp.qpn(), 500, 3)]);
+        assert!(is_lost(group.join(&another)));
+        assert_eq!(caps(&card), [(qp.qpn(), 333, 2), (qp.qpn(), 500, 3)]);
+        // In a child nothing is told to the driver.
+        let group = CapGroup::new(Cap { bytes_per_second: 1000, burst: 1 });
+        let member = group.join(&qp).unwrap();
+        caps(&card);
+        let mut moved = Some((group.clone(), member));
+        assert!(in_child(|| {
+            let (group, member) = moved.take().unwrap();
+            let refused = |error| matches!(error, Error::NotPermitted { .. });
+            let good = refused(group.join(&other).unwrap_err()) && refused(member.part().unwrap_err());
+            drop(member);
+            good && caps(&card).is_empty()
+        }));
     }
 
     #[test]

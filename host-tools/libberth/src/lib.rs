@@ -8,6 +8,7 @@
 //! * [`CompletionQueue`] and [`QueuePair`] are mapped queues. Posting and polling take **no system
 //!   call** (QP-1); waiting takes an eventfd.
 //! * [`Listener`], [`Request`] and [`QueuePair::connect`] make connections (QP-17).
+//! * [`QueuePair::set_cap`] bounds what a peer may send in a time, [`CapGroup`] what several may together (CR-10).
 //! * [`ProtectionDomain`] and [`Region`] are memory that peers are given keys for; [`WorkRequest::remote`] writes to a
 //!   peer's, [`WorkRequest::source`] reads from it (QP-3). [`FileRegion`] is a file of which peers have the key,
 //!   [`BufferRegion`] an owned buffer.
@@ -48,6 +49,7 @@
 //! make. All types may move between threads; a [`CompletionQueue`] and a [`Context`] may be shared by them, and any
 //! number of them may wait for the same thing.
 
+mod cap;
 mod cm;
 mod context;
 mod copies;
@@ -68,6 +70,7 @@ mod sys;
 mod wait;
 
 pub use berth_abi as abi;
+pub use cap::{Cap, CapGroup, CapMember, CapPart};
 pub use cm::{Listener, Request};
 pub use context::{AccessKind, Context, ContextEvent, PeerAccess, Pinned};
 pub use copies::SendMemory;

@@ -4,12 +4,14 @@
 use std::net::Ipv4Addr;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use berth_abi::wqe::{DELAY_CYCLES, MAX_INLINE, MAX_MESSAGE, SLOT_WORDS, Sge, Wqe};
 use berth_abi::{card, ioctl, ring as abi_ring};
 use berth_queue::{Data, Operation, Progress, QpProgress, Remote, Request, WorkQueue, gather, queues_fit};
 
+use crate::cap::{Cap, Capped};
 use crate::context::{Inner, PeerAccess};
 use crate::copies::{Copies, SendMemory};
 use crate::cq::{CompletionQueue, CqInner};
@@ -369,6 +371,8 @@ pub struct QueuePair {
     identity: u64,
     /// Tags of sends by copy.
     copies: Option<Copies>,
+    /// Bytes of the largest receive that has been posted.
+    largest_recv: Arc<AtomicU32>,
     /// Set when the driver has destroyed it.
     destroyed: bool,
     /// Lasts as long as it.
@@ -456,6 +460,7 @@ impl QueuePair {
             identity: arg.identity,
             destroyed: false,
             copies: (arg.copy_tag != 0).then(|| Copies::new(config.memory, arg.copy_tag, arg.copy_most)),
+            largest_recv: Arc::default(),
             _domain: domain.cloned(),
         })
     }
@@ -587,6 +592,11 @@ impl QueuePair {
         self.context.check_memory("post a receive")?;
         // SAFETY: as our caller's.
         unsafe { post(&mut self.recv, &self.progress.recv, false, requests) }?;
+        // Nobody else writes it. No sum overflows: they have been checked.
+        let largest = requests.iter().map(|r| r.sges.iter().map(|s| s.len).sum()).max().unwrap_or(0);
+        if largest > self.largest_recv.load(Ordering::Relaxed) {
+            self.largest_recv.store(largest, Ordering::Relaxed);
+        }
         self.ring_recv();
         Ok(())
     }
@@ -732,6 +742,24 @@ impl QueuePair {
         let (qpn, identity) = (self.qpn, self.identity);
         let mut arg = ioctl::SetTrigger { qpn, trigger, identity, trigger_index, reserved: 0 };
         self.context.ioctl("change a trigger", ioctl::IOC_SET_TRIGGER, &mut arg)
+    }
+
+    /// Sets the maximum bandwidth of what this queue pair receives, from now on and with the whole burst saved, or ends it; a
+    /// connection may be there or not. The peer gets no more credits than that (CR-10), but those that it has stay its own. So
+    /// it holds for sends, not for WRITEs and READs, and not for a [`ForeignPeer`], which gets no credits. A receive that is
+    /// posted later and is larger than the burst becomes a credit alone, when the whole burst is saved, and what it has too
+    /// much is paid for afterwards.
+    ///
+    /// # Errors
+    /// [`Error::BurstTooSmall`] when a receive that was posted is larger than the burst; [`Error::Invalid`] for a rate that is
+    /// less than the card counts, or a burst out of range; [`Error::Firmware`], [`Error::DeviceLost`].
+    pub fn set_cap(&self, cap: Option<Cap>) -> Result<()> {
+        self.capped().set(cap)
+    }
+
+    pub(crate) fn capped(&self) -> Capped {
+        let (context, largest) = (Arc::clone(&self.context), Arc::clone(&self.largest_recv));
+        Capped { context, qpn: self.qpn, identity: self.identity, largest }
     }
 
     /// State of the queue pair.

@@ -29,7 +29,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 /// Every call: its number, the bytes of its struct.
-const CALLS: [(u32, u32, usize); 30] = [
+const CALLS: [(u32, u32, usize); 31] = [
     (IOC_CONTEXT, 0x01, 24),
     (IOC_QUERY, 0x02, 96),
     (IOC_SET_NET, 0x03, 16),
@@ -43,6 +43,7 @@ const CALLS: [(u32, u32, usize); 30] = [
     (IOC_QUERY_QP, 0x14, 56),
     (IOC_SET_TRIGGER, 0x15, 24),
     (IOC_COPIES, 0x16, 24),
+    (IOC_SET_CAP, 0x17, 24),
     (IOC_CREATE_DOMAIN, 0x18, 16),
     (IOC_DESTROY_DOMAIN, 0x19, 16),
     (IOC_REGISTER, 0x1a, 48),
@@ -63,7 +64,7 @@ const CALLS: [(u32, u32, usize); 30] = [
 ];
 
 /// What calls with nothing but zeros are answered with by a descriptor that is no context.
-const WITHOUT_CONTEXT: [(u32, Result); 30] = [
+const WITHOUT_CONTEXT: [(u32, Result); 31] = [
     (IOC_CONTEXT, Err(EINVAL)),
     (IOC_QUERY, Ok(())),
     (IOC_SET_NET, Err(EPERM)),
@@ -77,6 +78,7 @@ const WITHOUT_CONTEXT: [(u32, Result); 30] = [
     (IOC_QUERY_QP, Err(EINVAL)),
     (IOC_SET_TRIGGER, Err(EINVAL)),
     (IOC_COPIES, Err(EINVAL)),
+    (IOC_SET_CAP, Err(EINVAL)),
     (IOC_CREATE_DOMAIN, Err(EINVAL)),
     (IOC_DESTROY_DOMAIN, Err(EINVAL)),
     (IOC_REGISTER, Err(EINVAL)),

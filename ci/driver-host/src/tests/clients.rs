@@ -65,6 +65,7 @@ fn about(entry: &Entry) -> u32 {
         CMD_QP_QUERY => message::QpQuery::decode(entry).qpn,
         CMD_QP_RECALL => message::QpRecall::decode(entry).qpn,
         CMD_QP_TRIGGER => message::QpTrigger::decode(entry).qpn,
+        CMD_QP_CAP => message::QpCap::decode(entry).qpn,
         CMD_CM_LISTEN => message::Listen::decode(entry).service,
         CMD_CM_UNLISTEN => message::Unlisten::decode(entry).service,
         CMD_CM_CONNECT => message::Connect::decode(entry).qpn,

@@ -540,6 +540,54 @@ fn cr_6_the_trigger_of_an_own_queue_pair_is_changed_as_firmware_can() {
 }
 
 #[test]
+fn cr_10_the_maximum_bandwidth_of_an_own_queue_pair_is_set_as_firmware_can() {
+    let mut rig = Rig::new(Setup::default());
+    let (_, c) = rig.client();
+    let cqn = rig.cq(&c);
+    let qpn = rig.qp(&c, cqn);
+    let (_, other) = rig.client();
+    rig.given();
+    let wanted = |rate: u64, burst: u32| SetCap { qpn, burst, rate, ..Default::default() };
+    // A rate of 1 is CLOCK_HZ / 2^14 bytes per second; it is rounded down.
+    let (second, unit) = (u64::from(CLOCK_HZ), 1 << 14);
+    let most = (1 << 24) - 1;
+    for (rate, burst, told) in [
+        (second.div_ceil(unit), 1, 1),
+        ((2 * second).div_ceil(unit) - 1, 1, 1),
+        ((2 * second).div_ceil(unit), 4096, 2),
+        (second, 65536, 1 << 14),
+        (1 << 20, (1 << 31) - 1, ((1 << 20) * unit / second) as u32),
+        ((most * second).div_ceil(unit), 1, most as u32),
+        (second << 10, 1, most as u32),
+        (u64::MAX, 1, most as u32),
+        (0, 0, 0),
+    ] {
+        let given = message::QpCap { qpn, rate: told, burst };
+        assert_eq!((c.set_cap(&wanted(rate, burst)), rig.given()), (Ok(()), vec![given.encode()]), "{rate}");
+    }
+    let stale = SetCap { identity: u64::MAX, ..wanted(second, 1) };
+    let less = second.div_ceil(unit) - 1;
+    for (bad, error) in [
+        (wanted(1, 1), EINVAL),
+        (wanted(less, 1), EINVAL),
+        (wanted(second, 1 << 31), EINVAL),
+        (wanted(second, u32::MAX), EINVAL),
+        (wanted(second, 0), EINVAL),
+        (wanted(0, 1), EINVAL),
+        (wanted(1, 0), EINVAL),
+        (stale, ENOENT),
+    ] {
+        assert_eq!((c.set_cap(&bad), rig.given()), (Err(error), vec![]), "{bad:?}");
+    }
+    assert_eq!((other.set_cap(&wanted(second, 1)), rig.given()), (Err(ENOENT), vec![]));
+    for (status, error) in STATUSES {
+        rig.reply(CMD_QP_CAP, status);
+        assert_eq!(c.set_cap(&wanted(second, 1)), Err(error));
+    }
+    rig.end();
+}
+
+#[test]
 fn qp_1_the_state_of_a_queue_pair_is_what_firmware_says() {
     let mut rig = Rig::new(Setup::default());
     let (_, c) = rig.client();
