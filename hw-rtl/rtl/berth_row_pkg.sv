@@ -236,7 +236,7 @@ package berth_row_pkg;
     localparam logic [7:0] RECV_CMD_CANCEL          = 8'h0e; // Of as many receives as `argument` says, modulo 2^16 and from the start on, those that are no credits complete as recalled, in their turn; those behind are granted as ever
     localparam logic [7:0] RECV_CMD_RECLAIM         = 8'h0f; // Of a peer without credit lists: receives that none of its packets has used are no credits any more, and are granted anew
     localparam logic [7:0] RECV_CMD_LISTS           = 8'h10; // `LISTS` but for `few` and `longest`, and `FIRST`, are taken anew, for lists to come
-    localparam logic [7:0] RECV_CMD_CAP             = 8'h11; // What the QP may receive in a time (CR-10) is another from now on, with the whole burst saved
+    localparam logic [7:0] RECV_CMD_CAP             = 8'h11; // What the QP may receive in a time (CR-10) is another from now on
     localparam logic [4:0] STEP_START               = 5'h00; // A QP begins
     localparam logic [4:0] STEP_END                 = 5'h01; // It has ended: no list goes, nothing is granted
     localparam logic [4:0] STEP_ASK                 = 5'h02; // Nothing changes; the engine's answer says how things are

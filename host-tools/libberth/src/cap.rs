@@ -126,8 +126,8 @@ impl Group {
 /// A maximum bandwidth that queue pairs share in equal parts: clients of a server, however many there are, send it no more
 /// together. The queue pairs may be of several contexts and cards.
 ///
-/// When a queue pair joins or leaves, each member gets a new part, and with it that part's whole burst once more. A member's
-/// [`QueuePair::set_cap`] holds until then.
+/// When a queue pair joins or leaves, each member gets a new part; what it has saved stays, up to its part of the burst. A
+/// member's [`QueuePair::set_cap`] holds until then.
 #[derive(Clone, Debug)]
 pub struct CapGroup(Arc<Group>);
 

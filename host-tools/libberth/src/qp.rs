@@ -744,11 +744,11 @@ impl QueuePair {
         self.context.ioctl("change a trigger", ioctl::IOC_SET_TRIGGER, &mut arg)
     }
 
-    /// Sets the maximum bandwidth of what this queue pair receives, from now on and with the whole burst saved, or ends it; a
-    /// connection may be there or not. The peer gets no more credits than that (CR-10), but those that it has stay its own. So
-    /// it holds for sends, not for WRITEs and READs, and not for a [`ForeignPeer`], which gets no credits. A receive that is
-    /// posted later and is larger than the burst becomes a credit alone, when the whole burst is saved, and what it has too
-    /// much is paid for afterwards.
+    /// Sets the maximum bandwidth of what this queue pair receives, or ends it; a connection may be there or not. It begins with
+    /// the whole burst saved; when it changes, what is saved stays. The peer gets no more credits than that (CR-10), but those
+    /// that it has stay its own; a [`ForeignPeer`] is told that the receiver is not ready. It holds for sends, not for WRITEs
+    /// and READs. A receive that is posted later and is larger than the burst becomes a credit alone, when the whole burst is
+    /// saved, and what it has too much is paid for afterwards.
     ///
     /// # Errors
     /// [`Error::BurstTooSmall`] when a receive that was posted is larger than the burst; [`Error::Invalid`] for a rate that is

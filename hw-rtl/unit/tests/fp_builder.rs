@@ -159,10 +159,19 @@ fn cr_10_a_maximum_may_come_later_change_and_end() {
         rig.complete(5, 40);
         rig.cap(5, 256, 200);
         rig.rest();
-        assert_eq!(announced(&rig), 6, "80 of 200 bytes are out");
+        assert_eq!(announced(&rig), 3, "30 bytes had been saved");
+        pass(&mut rig, 100);
+        (0..3).for_each(|_| land(&mut rig));
+        assert_eq!(announced(&rig), 6, "80 of 200 bytes were out");
+        // A lower one.
+        (0..3).for_each(|_| rig.complete(5, 40));
+        rig.cap(5, 256, 130);
         land(&mut rig);
-        land(&mut rig);
-        land(&mut rig);
+        pass(&mut rig, 39);
+        assert_eq!(announced(&rig), 6, "39 bytes");
+        pass(&mut rig, 1);
+        assert_eq!(announced(&rig), 7, "40 bytes");
+        (0..2).for_each(|_| land(&mut rig));
         rig.cap(5, 0, 0);
         rig.rest();
         assert_eq!(announced(&rig), 12);
@@ -219,6 +228,9 @@ fn cr_10_no_sender_is_let_send_more_than_its_maximum() {
                     10 => {
                         let now = rig.now + draw.between(1, 300);
                         rig.at(now);
+                    }
+                    11 if q != 3 && draw.chance(0.2) => {
+                        rig.cap(q, draw.between(256, 1 << 16) as u32, draw.between(1, 40_000) as u32);
                     }
                     11 if draw.chance(0.1) => {
                         let (from, to) = (rig.qps[&q].landed(), rig.qps[&q].announced());

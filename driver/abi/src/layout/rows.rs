@@ -489,7 +489,7 @@ pub mod recv {
         CMD_RECLAIM = 15;
         /// `LISTS` but for `few` and `longest`, and `FIRST`, are taken anew, for lists to come. `TRIGGER_FIRST` holds for the last one, too.
         CMD_LISTS = 16;
-        /// What the QP may receive in a time (CR-10) is another from now on, with the whole burst saved.
+        /// What the QP may receive in a time (CR-10) is another from now on. The first maximum begins with the whole burst saved; later ones keep what is saved. Credits that are not announced yet count as new ones.
         CMD_CAP = 17;
         }
     }

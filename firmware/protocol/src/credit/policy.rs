@@ -553,6 +553,12 @@ impl Cap {
         (self.level, self.at) = (self.full(), now);
     }
 
+    /// The maximum is another from now on. What is saved stays, up to the new burst.
+    pub fn change(&mut self, now: u64, to: &Self) {
+        let level = self.level_at(now).min(to.full());
+        *self = Self { level, at: self.at.max(now), ..*to };
+    }
+
     const fn full(&self) -> i128 {
         (self.burst as i128) << RATE_POINT
     }

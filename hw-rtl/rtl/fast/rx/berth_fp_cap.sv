@@ -21,7 +21,8 @@ module berth_fp_cap #(
     input  logic                   clk,
     input  logic                   rst,
     input  logic [31:0]            now,          // units of 64 clocks
-    // The maximum of QP `gate_q` is another: 256ths of a byte in a unit, and bytes at once; 0: none.
+    // The maximum of QP `gate_q` is another: 256ths of a byte in a unit, and bytes at once; 0: none. The first one begins with
+    // the whole burst saved; with a later one what is saved stays, but for what the time since the last look was worth.
     input  logic                   set_valid,
     input  logic [23:0]            set_rate,
     input  logic [30:0]            set_burst,
@@ -57,14 +58,14 @@ module berth_fp_cap #(
     logic [31:0] out;                // bytes of credits that may be announced and are not complete
     logic [31:0] sizes, filled;      // what was complete then
   } row_t;
-  typedef enum logic [3:0] {IDLE, LOAD, SAVE, BOUND, WALK, WALKED, COUNT, SETTLE, TRY, TRIED, PASS, WAIT, STORE} state_t;
+  typedef enum logic [3:0] {IDLE, LOAD, SAVE, BOUND, WALK, WALKED, COUNT, SETTLE, LIMIT, TRY, TRIED, PASS, WAIT, STORE} state_t;
 
   state_t state_q;
   row_t row, r_q, before_q;
   logic look_valid, look_busy, wait_valid, wait_pop, wait_busy, again;
   logic [QW-1:0] look_q, wait_q, q_q;
-  logic [QPS-1:0] capped_q, fresh_q, begins_q;   // has a maximum; what is out is not known; nor what is saved
-  logic fresh, begins, stale_q;
+  logic [QPS-1:0] capped_q, fresh_q, set_q, begins_q;  // has a maximum; what is out is not known; it is another; the first one
+  logic fresh, sets, begins, stale_q;
   logic [23:0] rate;
   logic [30:0] burst;
   berth_card_pkg::gate_t gate_now, g_q;
@@ -188,11 +189,12 @@ module berth_fp_cap #(
         r_q     <= row;
         g_q     <= gate_now;
         fresh   <= fresh_q[q_q];
+        sets    <= set_q[q_q];
         begins  <= begins_q[q_q];
         n_q     <= '0;
         sum_q   <= '0;
         term_q  <= FW'(rate);
-        units_q <= units > 32'hffff ? '1 : units[15:0];
+        units_q <= set_q[q_q] ? '0 : units > 32'hffff ? '1 : units[15:0];
         state_q <= SAVE;
       end
       // What was saved since: the rate, times the units.
@@ -205,7 +207,7 @@ module berth_fp_cap #(
         if (units_q == '0) state_q <= BOUND;
       end
       BOUND: begin
-        if (r_q.free > most) r_q.free <= most;
+        if (r_q.free > most && !sets) r_q.free <= most;
         if (begins) begin
           r_q.free <= whole;
           r_q.out  <= '0;
@@ -242,6 +244,10 @@ module berth_fp_cap #(
           r_q.free <= r_q.free + $signed({{FW - 40{1'b0}}, sizes_q, 8'd0}) - $signed({{FW - 40{1'b0}}, filled_q, 8'd0});
           r_q.out  <= drained_q ? '0 : r_q.out - sizes_q;
         end
+        state_q <= LIMIT;
+      end
+      LIMIT: begin
+        if (r_q.free > most) r_q.free <= most;
         state_q <= TRY;
       end
       TRY: begin
@@ -269,22 +275,22 @@ module berth_fp_cap #(
     endcase
     // What time has been counted is counted once.
     if (state_q == LOAD) begin
-      r_q.at <= row.at + (units > 32'hffff ? 32'hffff : units);
-      fresh_q[q_q]  <= 1'b0;
-      begins_q[q_q] <= 1'b0;
+      r_q.at <= set_q[q_q] ? now : row.at + (units > 32'hffff ? 32'hffff : units);
+      {fresh_q[q_q], set_q[q_q], begins_q[q_q]} <= '0;
       stale_q       <= 1'b0;
     end
-    if (state_q == BOUND && begins) r_q.at <= now;
     if ((set_valid || voids) && gate_q == q_q) stale_q <= 1'b1;
     if (voids || set_valid) fresh_q[gate_q] <= 1'b1;
     if (set_valid) begin
-      begins_q[gate_q] <= 1'b1;
+      set_q[gate_q]    <= 1'b1;
+      begins_q[gate_q] <= begins_q[gate_q] || !capped_q[gate_q];
       capped_q[gate_q] <= set_burst != '0;
     end
     if (rst) begin
       state_q  <= IDLE;
       capped_q <= '0;
       fresh_q  <= '0;
+      set_q    <= '0;
       begins_q <= '0;
     end
   end

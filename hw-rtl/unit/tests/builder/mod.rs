@@ -733,9 +733,15 @@ impl Rig {
                     if number < committed { qp.posts.push_front(post) } else { qp.batch.insert(0, post) }
                 }
                 qp.model.unpost();
-                let mut cap = Cap::new(c.first.into(), 256, c.epoch);
-                cap.start(now);
-                qp.cap = (c.epoch != 0).then_some(cap);
+                let mut to = Cap::new(c.first.into(), 256, c.epoch);
+                match qp.cap {
+                    Some(mut cap) => {
+                        cap.change(now, &to);
+                        to = cap;
+                    }
+                    None => to.start(now),
+                }
+                qp.cap = (c.epoch != 0).then_some(to);
             }
             _ => (),
         }
