@@ -15,7 +15,10 @@ module berth_fp_cap #(
     output logic                  size_re, pass_valid,
     output logic [QW-1:0]         size_q, pass_q,
     output logic [6:0]            size_at,
-    output berth_card_pkg::pass_t pass
+    output berth_card_pkg::pass_t pass,
+    output logic                  due_we, due_on,
+    output logic [QW-1:0]         due_q,
+    output logic [31:0]           due_at
 );
     (* anyseq *) logic asks, lets;
     (* anyseq *) logic [QW-1:0] of_q, by_q;
@@ -27,4 +30,6 @@ module berth_fp_cap #(
     assign pass_valid = lets;
     assign pass_q     = by_q;
     assign pass       = which;
+    (* anyseq *) logic [QW+33:0] due;
+    assign {due_we, due_on, due_q, due_at} = due;
 endmodule

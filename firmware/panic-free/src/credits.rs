@@ -77,7 +77,7 @@ fn policies() {
     let mut predictor = black_box(Predictor::default());
     calls!(predictor: learn(1), predict(1));
     let mut cap = Cap::new(black_box(1), black_box(2), black_box(3));
-    calls!(cap: start(1), landed(1, 2), refund(1, 2), free(1, 2), is_full(1), when(1, 2, 3));
+    calls!(cap: change(1, &black_box(Cap::new(1, 2, 3))), start(1), landed(1, 2), refund(1, 2), free(1, 2), is_full(1), when(1, 2, 3));
     black_box(Cap::planned_load(black_box(1), black_box(2)));
 }
 

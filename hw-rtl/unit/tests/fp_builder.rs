@@ -89,10 +89,14 @@ fn cr_10_credits_are_withheld_until_they_fit_what_has_been_saved() {
     for width in widths() {
         let mut rig = capped(width, 10, 100, &[40; 5]);
         assert_eq!(lists(&rig), [(0, 2, true)], "80 of 100 bytes");
+        rig.hurry = true;
         pass(&mut rig, 50);
         assert_eq!(announced(&rig), 2, "while they are out, no more than 20 is saved");
+        assert_eq!(rig.dues[&5], None);
         fill(&mut rig, 40);
+        assert!([Some(1), Some(2)].contains(&rig.dues[&5]), "{:?}: two units are left", rig.dues);
         pass(&mut rig, 1);
+        assert_eq!(rig.dues[&5], Some(1));
         assert_eq!(announced(&rig), 2, "30 bytes");
         pass(&mut rig, 1);
         assert_eq!(announced(&rig), 3, "40 bytes");

@@ -18,9 +18,7 @@ module berth_fp_builder #(
     // Clocks between two looks at a QP's repeat timer are QPS x SWEEP.
     parameter int unsigned SWEEP = 16,
     // Least time until a list is repeated, once it is known how soon data comes for one, in units of `now`.
-    parameter int unsigned PROBE = berth_regs_pkg::FAST_PROBE,
-    // Withheld credits are looked at after this time, in units of `now`, if nothing else happens.
-    parameter int unsigned CAP_LOOK = 8
+    parameter int unsigned PROBE = berth_regs_pkg::FAST_PROBE
 ) (
     input  logic                      clk,
     input  logic                      rst,
@@ -401,8 +399,8 @@ module berth_fp_builder #(
 
   assign swept    = run_q && op_q == TIMER;
   assign swept_on = (r.on && !r.hold && r.list_sent && r.again != '0 && !after(r.landed, r.list_first))
-                 || (may_go && waits) || (r.capped && r.withheld != '0);
-  assign swept_at = r.capped && r.withheld != '0 ? now + 32'(CAP_LOOK) : r.list_sent ? r.stamp + 32'(r.pause) : r.due;
+                 || (may_go && waits) || fits_later;
+  assign swept_at = fits_later ? fits_at : r.list_sent ? r.stamp + 32'(r.pause) : r.due;
 
   // ---- a list goes out ----------------------------------------------------------------------------
   // Two sizes at a time, from a memory of even and one of odd numbers. `left` counts those that are not read yet. While no
@@ -490,6 +488,23 @@ module berth_fp_builder #(
   berth_card_pkg::pass_t pass;
   assign pass_good = row.on && row.capped && !row.hold && row.committed[7:0] == pass.next && row.withheld >= pass.n;
   always_ff @(posedge clk) cap_odd_q <= cap_size_at[0];
+  // When some of them may fit.
+  logic due_we, due_on, fits_on, fits_later;
+  logic [QW-1:0] due_q;
+  logic [31:0] due_at, fits_at;
+  assign fits_later = r.capped && r.withheld != '0 && fits_on;
+  berth_fp_mem #(
+      .WIDTH(33),
+      .DEPTH(QPS)
+  ) m_due (
+      .clk,
+      .we(due_we),
+      .waddr(due_q),
+      .wdata({due_on, due_at}),
+      .re(take),
+      .raddr(q_next),
+      .rdata({fits_on, fits_at})
+  );
   berth_fp_cap #(
       .QPS(QPS)
   ) cap (
@@ -517,7 +532,11 @@ module berth_fp_builder #(
       .pass_q,
       .pass,
       .pass_done(run_q && op_q == PASS),
-      .pass_good
+      .pass_good,
+      .due_we,
+      .due_q,
+      .due_on,
+      .due_at
   );
 
   // ---- how credits are used ----------------------------------------------------------------------

@@ -48,7 +48,13 @@ module berth_fp_cap #(
     output logic [QW-1:0]          pass_q,
     output berth_card_pkg::pass_t  pass,
     input  logic                   pass_done,
-    input  logic                   pass_good
+    input  logic                   pass_good,
+    // When it is time to look at withheld credits of a QP again, if time alone lets them go: not later than they fit, and
+    // not before half of that time has passed. For simulation.
+    output logic                   due_we,
+    output logic [QW-1:0]          due_q,
+    output logic                   due_on,
+    output logic [31:0]            due_at
 );
   localparam int unsigned FW = 42;   // of bytes in 256ths, with a sign
 
@@ -58,7 +64,7 @@ module berth_fp_cap #(
     logic [31:0] out;                // bytes of credits that may be announced and are not complete
     logic [31:0] sizes, filled;      // what was complete then
   } row_t;
-  typedef enum logic [3:0] {IDLE, LOAD, SAVE, BOUND, WALK, WALKED, COUNT, SETTLE, LIMIT, TRY, TRIED, PASS, WAIT, STORE} state_t;
+  typedef enum logic [3:0] {IDLE, LOAD, SAVE, BOUND, WALK, WALKED, COUNT, SETTLE, LIMIT, TRY, TRIED, PASS, WAIT, DUE, STORE} state_t;
 
   state_t state_q;
   row_t row, r_q, before_q;
@@ -73,7 +79,9 @@ module berth_fp_cap #(
   logic [31:0] sizes, filled, sizes_q, filled_q, sum_q;
   logic [15:0] units_q;
   logic [FW-1:0] term_q;
-  logic drained_q;
+  logic drained_q, stuck_q;
+  logic signed [FW-1:0] wanted_q;   // bytes that must be saved for the next credit ...
+  logic [20:0] in_q;                // ... in so many units
 
   // ---- whose turn it is --------------------------------------------------------------------------
   berth_fp_ready #(
@@ -104,6 +112,10 @@ module berth_fp_cap #(
       .pop(wait_pop),
       .busy(wait_busy)
   );
+  assign due_we = state_q == STORE;
+  assign due_q  = q_q;
+  assign due_on = !stuck_q;
+  assign due_at = now + 32'(in_q >> 1);
   // It was looked at while it changed.
   assign again = state_q == STORE && stale_q;
 
@@ -164,6 +176,7 @@ module berth_fp_cap #(
   wire signed [FW-1:0] most  = whole - $signed({{FW - 40{1'b0}}, r_q.out, 8'd0});
   wire signed [FW-1:0] taken = $signed({{FW - 40{1'b0}}, size, 8'd0});
   wire fits  = taken <= r_q.free;
+  wire larger = n_q == '0 && drained_q && taken > whole;
   wire alone = n_q == '0 && drained_q && r_q.free >= whole;
   // The newest credits are read first, because the oldest may be complete and replaced meanwhile. If one that has been read
   // is complete, they are read again.
@@ -252,7 +265,10 @@ module berth_fp_cap #(
       end
       TRY: begin
         if (n_q == '0) before_q <= r_q;
-        if (g_q.withheld == n_q) state_q <= n_q == '0 ? STORE : PASS;
+        stuck_q <= 1'b1;
+        term_q  <= FW'(rate);
+        in_q    <= 21'd1;
+        if (g_q.withheld == n_q) state_q <= n_q == '0 ? DUE : PASS;
         else if (size_ok) state_q <= TRIED;
       end
       TRIED:
@@ -261,22 +277,36 @@ module berth_fp_cap #(
         r_q.free <= r_q.free - taken;
         r_q.out  <= r_q.out + size;
         state_q  <= TRY;
-      end else state_q <= n_q == '0 ? STORE : PASS;
+      end else begin
+        wanted_q <= larger ? whole : taken;
+        // Not before something is complete.
+        stuck_q  <= taken > most && !larger;
+        state_q  <= n_q == '0 ? DUE : PASS;
+      end
       PASS: if (pass_ready) state_q <= WAIT;
       WAIT:
       if (pass_done) begin
         if (!pass_good) begin
           r_q <= before_q;
           n_q <= '0;
+          stuck_q <= 1'b0;
+          wanted_q <= before_q.free;
         end
-        state_q <= STORE;
+        state_q <= DUE;
+      end
+      DUE: begin
+        term_q <= term_q << 1;
+        in_q   <= in_q << 1;
+        if (in_q[20] || stuck_q || r_q.free + $signed(term_q << 1) > wanted_q) state_q <= STORE;
       end
       default: state_q <= IDLE;
     endcase
     // What time has been counted is counted once.
     if (state_q == LOAD) begin
       r_q.at <= set_q[q_q] ? now : row.at + (units > 32'hffff ? 32'hffff : units);
-      {fresh_q[q_q], set_q[q_q], begins_q[q_q]} <= '0;
+      fresh_q[q_q]  <= 1'b0;
+      set_q[q_q]    <= 1'b0;
+      begins_q[q_q] <= 1'b0;
       stale_q       <= 1'b0;
     end
     if ((set_valid || voids) && gate_q == q_q) stale_q <= 1'b1;

@@ -27,8 +27,6 @@ pub const CREDITS: u32 = 128;
 const IDLE: u64 = 3 * QPS as u64;
 /// Clocks in which all withheld credits have been looked at.
 const LOOKED: u64 = 600;
-/// Units until withheld credits are looked at again, for simulation.
-const LOOK: u64 = 8;
 /// Clocks in which what has been given is done with, but for lists that wait.
 const SOON: u64 = 40;
 
@@ -351,6 +349,8 @@ pub struct Rig {
     completes: VecDeque<Complete>,
     /// A QP that has just begun: none of its receives is complete.
     started: Option<u32>,
+    /// QPs with a maximum of which some credits may be withheld: units until it is time to look at them.
+    pub dues: BTreeMap<u32, Option<u64>>,
     /// Reports in the order in which they came.
     pub uses: Vec<(u32, [u32; 3])>,
     /// One that was told two clocks before, one clock before, as the model has it.
@@ -398,6 +398,7 @@ impl Rig {
             landings: VecDeque::new(),
             completes: VecDeque::new(),
             started: None,
+            dues: BTreeMap::new(),
             uses: Vec::new(),
             asked: [None; 2],
             together: false,
@@ -822,7 +823,9 @@ impl Rig {
         // Not while something is given: the engine may not have come to it.
         if self.cycle > self.given_at + SOON {
             let qp = self.qps.get_mut(&q);
-            if qp.as_ref().is_some_and(|qp| !qp.posts.is_empty() && on && at == (now + LOOK) as u32) {
+            if qp.as_ref().is_some_and(|qp| qp.cap.is_some() && !qp.posts.is_empty()) {
+                // Some may be withheld.
+                self.dues.insert(q, on.then(|| u64::from(at.wrapping_sub(now as u32))));
                 return;
             }
             let timer = qp.and_then(|qp| {
