@@ -348,6 +348,8 @@ impl Qp {
     }
 
     /// RTL keeps to the maximum bandwidth from now on.
+    #[cold]
+    #[inline(never)]
     pub(super) fn set_cap<H: Hw>(&self, sh: &mut Shared, hw: &mut H) {
         self.fast_words(HALF_RECEIVES, recv::RANGE, &self.cap, sh, hw);
         self.fast_receive(recv::COMMAND, recv::CMD_CAP, hw);
