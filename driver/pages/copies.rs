@@ -230,26 +230,7 @@ impl Request {
         if space.copy_qps & 1 << (tag / COPY_TAGS) == 0 {
             return Plan::Answer(PAGE_FAULT);
         }
-        if let Some(pending) = space.pending(self) {
-            pending.state = RequestState::Looking;
-            pending.stale = false;
-        }
-        let mut blocked = space.is_revoking(self.first, self.last());
-        let mut next = self.first;
-        space.each(self.first, self.last(), |vpn, page| {
-            for gap in next..vpn {
-                let _ = missing.push_within_capacity(gap);
-            }
-            next = vpn + 1;
-            match page.state {
-                PageState::Live => page.since = Instant::now(),
-                _ => blocked = true,
-            }
-            true
-        });
-        for gap in next..=self.last() {
-            let _ = missing.push_within_capacity(gap);
-        }
+        let blocked = self.find_missing(&mut space, missing, |_| true);
         if blocked {
             space.set_state(self, RequestState::Blocked);
             drop(space);

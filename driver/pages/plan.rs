@@ -5,9 +5,9 @@ use crate::{
     abi::{counters::*, status::*},
     pages::{
         budget::spare,
-        page::PageState,
+        page::{PageEntry, PageState},
         request_state::{RequestState, WaitsFor},
-        Request,
+        Request, Space,
     },
 };
 use kernel::{
@@ -29,6 +29,38 @@ pub(super) enum Plan {
 }
 
 impl Request {
+    /// Begins to look for what is missing. `serves`: whether a page that is there is what the request needs. `true` if it has
+    /// to wait for one that is not.
+    pub(super) fn find_missing(
+        &self,
+        space: &mut Space,
+        missing: &mut KVec<u64>,
+        mut serves: impl FnMut(&mut PageEntry) -> bool,
+    ) -> bool {
+        if let Some(pending) = space.pending(self) {
+            pending.state = RequestState::Looking;
+            pending.stale = false;
+        }
+        let mut blocked = space.is_revoking(self.first, self.last());
+        let mut next = self.first;
+        space.each(self.first, self.last(), |vpn, page| {
+            for gap in next..vpn {
+                let _ = missing.push_within_capacity(gap);
+            }
+            next = vpn + 1;
+            if page.state == PageState::Live && serves(page) {
+                page.since = Instant::now();
+            } else {
+                blocked = true;
+            }
+            true
+        });
+        for gap in next..=self.last() {
+            let _ = missing.push_within_capacity(gap);
+        }
+        blocked
+    }
+
     /// Finds out what is missing, and charges it to the budgets.
     pub(super) fn plan_pages(self: &Arc<Self>, missing: &mut KVec<u64>) -> Plan {
         let owner = &self.space;
@@ -47,36 +79,17 @@ impl Request {
             card.counters.inc(D_OVER_BUDGET);
             return Plan::Answer(PAGE_OVER_BUDGET);
         }
-        if let Some(pending) = space.pending(self) {
-            pending.state = RequestState::Looking;
-            pending.stale = false;
-        }
-        let mut blocked = space.is_revoking(self.first, self.last());
-        let mut next = self.first;
-        space.each(self.first, self.last(), |vpn, page| {
-            for gap in next..vpn {
-                let _ = missing.push_within_capacity(gap);
-            }
-            next = vpn + 1;
-            match page.state {
-                PageState::Live if page.memory.is_write() || !self.write => {
-                    page.since = Instant::now();
+        let blocked = self.find_missing(&mut space, missing, |page| {
+            let serves = page.memory.is_write() || !self.write;
+            if !serves {
+                // Pinned for reading only: it must be unpinned and pinned again for writing.
+                if page.released || !page.urgent {
+                    owner.evict(page);
                 }
-                PageState::Live => {
-                    // Pinned for reading only: it must be unpinned and pinned again for writing.
-                    if page.released || !page.urgent {
-                        owner.evict(page);
-                    }
-                    page.urgent = true;
-                    blocked = true;
-                }
-                _ => blocked = true,
+                page.urgent = true;
             }
-            true
+            serves
         });
-        for gap in next..=self.last() {
-            let _ = missing.push_within_capacity(gap);
-        }
         if blocked {
             space.set_state(self, RequestState::Blocked);
             drop(space);
