@@ -450,8 +450,8 @@ fn cr_10_a_capped_sender_keeps_to_its_bandwidth_and_slows_no_other(env: &Env) ->
     const TOTAL: usize = 64 << 10;
     const PIECE: usize = 4096;
     const CAPPED: usize = 1;
-    // Most of a second of card time, of which the others need a small part, waits for pages included.
-    let cap = Cap { bytes_per_second: 64 << 10, burst: 2 * PIECE as u32 };
+    // Half a second of card time, of which the others need a small part, waits for pages included.
+    let cap = Cap { bytes_per_second: 128 << 10, burst: 2 * PIECE as u32 };
     // All pages are there before, so that nobody waits long for them.
     let mem = Mem::pattern(3 * TOTAL, if env.role == Role::A { 230 } else { 231 })?;
     let context = env.context()?;
@@ -509,7 +509,7 @@ fn cr_10_a_cap_changes_and_ends_under_traffic(env: &Env) -> Res {
     const PIECE: usize = 64 << 10;
     const PIECES: usize = 32;
     // With the lower rate, all of it would take longer than a test may.
-    let [slow, fast] = [16 << 10, 4 << 20].map(|bytes_per_second| Cap { bytes_per_second, burst: PIECE as u32 });
+    let [slow, fast] = [16 << 10, 16 << 20].map(|bytes_per_second| Cap { bytes_per_second, burst: PIECE as u32 });
     let source = Mem::pattern(PIECES * PIECE, 232)?;
     let target = Mem::new(PIECES * PIECE)?;
     let context = env.context()?;
