@@ -27,7 +27,8 @@ pub struct Arguments {
     /// Only at these widths (DATA_W) [default: 64,128,256,512].
     #[arg(long, value_delimiter = ',', value_name = "BITS,…")]
     pub width: Vec<u32>,
-    /// Write the tables and plots of docs/results/bench.md anew; that needs all figures at every width, `-- --sweep` too.
+    /// Write the tables and plots of docs/results/bench.md anew; that needs all figures at every width, `-- --sweep` too. With
+    /// `--only policy_` those of docs/results/policies.md.
     #[arg(long)]
     pub docs: bool,
     /// Only at 64 and 512 bits, with a program that takes half as long to build.
@@ -89,6 +90,13 @@ fn ids() -> Vec<&'static str> {
     lists.flat_map(|rest| rest.split(']').next().unwrap_or_default().split('"').skip(1).step_by(2)).collect()
 }
 
+/// Whether figures are measured on cards with firmware: `policy_…`, which reach no bar.
+fn needs_firmware(arguments: &Arguments) -> bool {
+    let asked = |only: &String| "policy_".starts_with(only.as_str()) || only.starts_with("policy_");
+    let none = arguments.model.iter().any(|option| option == "--bars" || option == "--nothing");
+    !none && (arguments.only.is_empty() || arguments.only.iter().any(asked))
+}
+
 /// Builds berth-bench and gives the command that measures.
 ///
 /// # Errors
@@ -109,7 +117,14 @@ pub fn command(builder: &Builder, arguments: &Arguments) -> Result<Command> {
     command.arg("--json").arg(&json).arg("--plots").arg(&out);
     // Results of part `synthesis` of the tests and of `--route`, if they have run.
     command.arg("--synthesis").arg(&synthesis);
-    if arguments.docs {
+    if needs_firmware(arguments) {
+        command.arg("--firmware").arg(builder.firmware()?.image);
+    }
+    let only_policies = !arguments.only.is_empty() && arguments.only.iter().all(|only| only.starts_with("policy_"));
+    if arguments.docs && (only_policies || arguments.only.is_empty()) {
+        command.arg("--policy-docs").arg(builder.context.repo.join("docs/results/policies.md"));
+    }
+    if arguments.docs && !only_policies {
         command.arg("--docs").arg(builder.context.repo.join("docs/results/bench.md"));
     }
     for width in &arguments.width {
@@ -159,6 +174,17 @@ mod tests {
         }
         let good = Arguments { width: WIDTHS.into(), only: vec!["dma_bw".into(), "sim_speed".into()], ..usual() };
         assert!(check(&good, &out).is_ok());
+    }
+
+    #[test]
+    fn firmware_is_built_for_the_figures_that_run_it() {
+        let only =
+            |ids: &[&str]| Arguments { only: ids.iter().map(|id| (*id).into()).collect(), ..Arguments::default() };
+        for (ids, wanted) in [(&[][..], true), (&["policy_sum"], true), (&["dma_bw", "p"], true), (&["pin_"], false)] {
+            assert_eq!(needs_firmware(&only(ids)), wanted, "{ids:?}");
+        }
+        let bars = Arguments { model: vec!["--bars".into()], ..Arguments::default() };
+        assert!(!needs_firmware(&bars));
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub struct QpConfig {
 }
 
 impl Default for Trigger {
-    /// The middle of a list: among the triggers that need no measurement the simulation found it best over fast, slow, bursty and changing senders (docs/results/simulation.md, question 2).
+    /// The middle of a list: among the triggers that need no measurement the simulation found it best over fast, slow, bursty and changing senders (docs/results/simulation.md, question 2). On two cards it and `First` cost the same (docs/results/policies.md).
     fn default() -> Self {
         Self::Quarters(2)
     }

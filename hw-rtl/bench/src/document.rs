@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The page docs/results/bench.md: the text of `page.md`, in which each table stands between two comments,
-//! `<!-- figures: NAME -->` and `<!-- end -->`, and is written from the rows.
+//! The pages docs/results/bench.md and docs/results/policies.md: the texts of `page.md` and `policies.md`, in which each table
+//! stands between two comments, `<!-- figures: NAME -->` and `<!-- end -->`, and is written from the rows.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fmt::Write as _;
@@ -45,6 +45,14 @@ const CONNECTION: &[&str] = &[
 /// When a figure is not among the rows at every width.
 pub fn page(rows: &[Row]) -> Result<String> {
     update(include_str!("page.md"), rows)
+}
+
+/// The page on when the next credit list goes.
+///
+/// # Errors
+/// When one of its figures is not among the rows.
+pub fn policies(rows: &[Row]) -> Result<String> {
+    update(include_str!("policies.md"), rows)
 }
 
 /// Writes all tables of a document anew.
@@ -114,12 +122,28 @@ fn table(name: &str, rows: &[Row]) -> Result<String> {
             let column = |r: &Row| format!("{} B{}", number(r, "bytes"), if inline(r) { ", doorbell" } else { "" });
             Shape { heads: &["stage"], bars: false, gaps: true }.table(&those, line, column, |r| short(r.value))
         }
+        "policy_sum" => {
+            let line = |r: &Row| vec![text(r, "policy")];
+            let column = |r: &Row| format!("{}, {}", text(r, "what"), r.unit);
+            whole(&["policy"], false).table(&of(&["policy_sum"]), line, column, beside)
+        }
+        "policy_senders" => {
+            let line = |r: &Row| vec![text(r, "sender"), text(r, "receives"), text(r, "policy")];
+            let column = |r: &Row| format!("{}, {}, {} cycles", text(r, "what"), r.unit, number(r, "round_trip"));
+            let ids = &["policy_steady", "policy_bursty", "policy_changing"];
+            whole(&["sender", "receives", "policy"], false).table(&of(ids), line, column, beside)
+        }
+        "policy_bw" => {
+            let line = |r: &Row| vec![text(r, "policy")];
+            let column = |r: &Row| format!("{}, {}", figure(r), r.unit);
+            let ids = &["policy_bw", "policy_bw_1qp", "policy_msg_rate"];
+            whole(&["policy"], false).table(&of(ids), line, column, |r| short(r.value))
+        }
         "synthesis" => {
             let those: Vec<&Row> = rows.iter().filter(|r| r.id.starts_with("synth_")).collect();
             if those.is_empty() {
                 return Ok("No synthesis had run.\n".to_owned());
             }
-            let text = |r: &Row, name: &str| r.text(name).unwrap_or_default().to_owned();
             let line = |r: &Row| vec![format!("`{}`", text(r, "module")), text(r, "qps"), text(r, "fpga")];
             let heads = &["module", "QPs", "FPGA"];
             Shape { heads, bars: false, gaps: true }.table(
@@ -167,6 +191,16 @@ fn connection(r: &Row) -> String {
     let pinned = r.params.get("pinned").map(|p| if *p == true { "pinned" } else { "pages on demand" }.to_owned());
     let service = r.number("service").map(|s| format!("page service {s} cycles"));
     pinned.or(service).unwrap_or_default()
+}
+
+/// A parameter that is text.
+fn text(r: &Row, name: &str) -> String {
+    r.text(name).unwrap_or_default().to_owned()
+}
+
+/// What the card has come to, and in brackets the protocol's machines.
+fn beside(r: &Row) -> String {
+    format!("{} ({})", short(r.value), short(r.number("model").unwrap_or_default()))
 }
 
 /// A parameter that is a number, as it stands in the row.
@@ -310,8 +344,10 @@ mod tests {
 
     #[test]
     fn page_has_each_table_by_a_name_that_there_is() {
-        let names: Vec<&str> = include_str!("page.md").lines().filter_map(|line| line.strip_prefix(BEGIN)).collect();
-        assert_eq!(names.len(), 8);
+        let pages = [include_str!("page.md"), include_str!("policies.md")];
+        let names: Vec<&str> =
+            pages.iter().flat_map(|p| p.lines()).filter_map(|line| line.strip_prefix(BEGIN)).collect();
+        assert_eq!(names.len(), 11);
         for name in names {
             let error = table(name.trim_end_matches(" -->"), &[]).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(!error.contains("no such table"), "{name}");

@@ -146,6 +146,29 @@ pub fn bandwidth(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// The rows `policy_bw_1qp` and `policy_msg_rate`: as `bw_1qp` and `msg_rate_16qp`, when later lists wait for `trigger` and, if
+/// they are `measured`, the use of credits is reported with each of them, and nobody answers.
+///
+/// # Errors
+/// As [`bandwidth`].
+pub fn with_trigger(
+    model: &Model,
+    data_w: usize,
+    policy: &str,
+    trigger: (u32, u32),
+    measured: bool,
+) -> Result<[Row; 2]> {
+    let params = [("data_w", data_w.into()), ("policy", policy.into())];
+    let long = Load { trigger, measured, ..Load::warm(model, 1, enough(data_w, 4096), 4096, 12) };
+    let [a, b] = stream(model, data_w, long)?;
+    let limit = wire_payload(data_w, 4096);
+    let bandwidth = Row::new("policy_bw_1qp", &params, a.rate().min(b.rate()), "B/cycle", Some(limit), Bar::None);
+    let short = Load { trigger, measured, ..Load::warm(model, 16, 96, 64, 12) };
+    let limit = short.len as f64 / wire_payload(data_w, short.len);
+    let [a, b] = stream(model, data_w, short)?.map(|s| s.cycles as f64 / s.frames as f64);
+    Ok([bandwidth, Row::new("policy_msg_rate", &params, a.max(b), "cycles", Some(limit), Bar::None)])
+}
+
 /// The rows `bw_write_1qp`, `rate_write_16qp`, `bw_read_1qp` and `rate_read_16qp` at one width.
 ///
 /// # Errors

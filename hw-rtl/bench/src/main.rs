@@ -2,6 +2,7 @@
 //! `berth-bench`: figures of the Verilated card in clock cycles, in a declared slot. `cargo xtask bench` builds and
 //! runs it; docs/develop/measure.md says what each figure is.
 
+mod cards;
 mod dma;
 mod document;
 mod fast;
@@ -10,9 +11,11 @@ mod model;
 mod node;
 mod pair;
 mod plot;
+mod policy;
 mod raw;
 mod rig;
 mod rows;
+mod sender;
 mod synthesis;
 mod waterfall;
 
@@ -59,6 +62,9 @@ struct Arguments {
     /// Write the page of results to this file, and the plots into the folder of its name.
     #[arg(long, value_name = "FILE")]
     docs: Option<PathBuf>,
+    /// The same for the page on when credit lists go.
+    #[arg(long, value_name = "FILE")]
+    policy_docs: Option<PathBuf>,
 }
 
 /// A group of figures that are measured together.
@@ -105,6 +111,20 @@ const FIGURES: &[Figure] = &[
     Figure { ids: &["write_loss_1pct", "read_loss_1pct"], run: fast::one_sided_loss, long: true, bars: true },
     Figure { ids: &["waterfall"], run: waterfall::rows, long: false, bars: false },
     Figure { ids: &["rate_round_trip"], run: fast::round_trips, long: true, bars: false },
+    Figure {
+        ids: &[
+            "policy_steady",
+            "policy_bursty",
+            "policy_changing",
+            "policy_sum",
+            "policy_bw",
+            "policy_bw_1qp",
+            "policy_msg_rate",
+        ],
+        run: policy::rows,
+        long: false,
+        bars: false,
+    },
     Figure { ids: &["sim_speed"], run: sim_speed, long: false, bars: false },
 ];
 
@@ -154,7 +174,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     rows.sort_by_key(|r| (place(r), r.number("data_w").map(|w| w as u64)));
     if rows.is_empty() {
         let all: Vec<&str> = FIGURES.iter().flat_map(|f| f.ids).copied().collect();
-        bail!("no such figure; there are {}", all.join(", "));
+        bail!("no such figure at these widths; there are {}", all.join(", "));
     }
     print!("{}", rows::table(&rows));
     if let Some(path) = &arguments.json {
@@ -168,19 +188,30 @@ fn run(arguments: &Arguments) -> Result<bool> {
             println!("plot: {}", folder.join(name).display());
         }
     }
+    let policies: Vec<Row> = rows.extract_if(.., |r| r.id.starts_with("policy_")).collect();
     if let Some(path) = &arguments.docs {
-        let name = path.display();
-        fs::write(path, document::page(&rows)?).with_context(|| format!("writing {name}"))?;
-        let folder = path.with_extension("");
-        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-        plot::all(&rows, &folder)?;
-        println!("tables: {name}, plots beside it");
+        write_page(path, &document::page(&rows)?, &rows)?;
     }
+    if let Some(path) = &arguments.policy_docs {
+        write_page(path, &document::policies(&policies)?, &policies)?;
+    }
+    rows.extend(policies);
     let short = rows.iter().filter(|r| !r.pass).count();
     let known = rows.iter().filter(|r| !r.pass && r.known).count();
     let asked = rows.iter().filter(|r| r.bar.is_some()).count();
     println!("\n{} figures; {} of {asked} reach their bar, {known} are known not to", rows.len(), asked - short);
     Ok(short == known)
+}
+
+/// Writes a page, and the plots of its rows into the folder of its name.
+fn write_page(path: &Path, page: &str, rows: &[Row]) -> Result<()> {
+    let name = path.display();
+    fs::write(path, page).with_context(|| format!("writing {name}"))?;
+    let folder = path.with_extension("");
+    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    plot::all(rows, &folder)?;
+    println!("tables: {name}, plots beside it");
+    Ok(())
 }
 
 /// Figures that were written to a file.

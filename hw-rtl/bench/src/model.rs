@@ -85,6 +85,9 @@ pub struct Model {
     /// Folder with the reports of hw-rtl/synth: one folder for each part.
     #[arg(long, value_name = "DIR")]
     pub synthesis: Option<PathBuf>,
+    /// Image of the card's firmware, for the figures policy_*.
+    #[arg(long, value_name = "FILE")]
+    pub firmware: Option<PathBuf>,
     /// Appends every frame of the figures with loss to this file, with commas: cycle, card, opcode, PSN, payload, lost.
     #[arg(long, value_name = "FILE")]
     pub frames: Option<PathBuf>,

@@ -8,7 +8,7 @@ use berth_abi::cpu::*;
 use berth_abi::host::*;
 use berth_abi::message::Entry;
 use berth_abi::ring::{ENTRY_BYTES, TRIGGER_UNBOUNDED};
-use berth_abi::rows::event::{EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT};
+use berth_abi::rows::event::{EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT, EVENT_USE};
 use berth_abi::rows::{self, HALF_RECEIVES, HALF_SENDS, ROW_CLOCK, recv, send};
 use berth_abi::status::WC_OK;
 use berth_abi::wqe::{
@@ -95,6 +95,10 @@ pub struct Load {
     pub list: u32,
     /// New credits that a later list waits for more than, unless at most so many are out.
     pub few: u32,
+    /// What later lists wait for: kind and index, as rows have them.
+    pub trigger: (u32, u32),
+    /// The use of credits is reported with each list, and nobody answers.
+    pub measured: bool,
     /// Frames of a hundred that the wire loses.
     pub loss: f64,
     /// Frames of a hundred that are late, so that later ones overtake them.
@@ -126,6 +130,8 @@ impl Load {
             limit: 0,
             list: model.list,
             few: model.few,
+            trigger: (TRIGGER_UNBOUNDED.into(), model.trigger),
+            measured: false,
             loss: 0.0,
             reorder: 0.0,
             selective: true,
@@ -488,11 +494,11 @@ impl Node {
             ..recv::Mode::default()
         };
         let lists = recv::Lists {
-            told: 0,
+            told: self.load.measured.into(),
             few: self.load.few,
             timed: 0,
-            index: model.trigger,
-            trigger: TRIGGER_UNBOUNDED.into(),
+            index: self.load.trigger.1,
+            trigger: self.load.trigger.0,
             longest: self.load.list,
         };
         for (word, value) in [
@@ -651,7 +657,10 @@ impl Node {
     /// # Errors
     /// When something differs, or the card has an event for firmware.
     pub fn check(&mut self, peer: &Self, count: u32) -> Result<()> {
-        let event = self.board.fast_event();
+        let mut event = self.board.fast_event();
+        while event.is_some_and(|e| self.load.measured && e.code as u32 == EVENT_USE) {
+            event = self.board.fast_event();
+        }
         ensure!(event.is_none(), "for firmware: {event:x?}");
         ensure!(self.taken.iter().all(|&n| n == count), "{:?} messages of {count} have been compared", self.taken);
         for (q, n) in (0..self.load.qps).flat_map(|q| (0..count).map(move |n| (q, n))) {

@@ -9,8 +9,16 @@ use crate::rows::Row;
 
 const SIZE: (u32, u32) = (900, 480);
 /// Colours that can be told apart, also by most people who see fewer of them.
-const COLOURS: [RGBColor; 4] =
-    [RGBColor(0, 90, 160), RGBColor(220, 120, 0), RGBColor(0, 140, 90), RGBColor(170, 60, 130)];
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 90, 160),
+    RGBColor(220, 120, 0),
+    RGBColor(0, 140, 90),
+    RGBColor(170, 60, 130),
+    RGBColor(86, 180, 233),
+    RGBColor(240, 200, 60),
+    RGBColor(120, 120, 120),
+    RGBColor(0, 0, 0),
+];
 
 /// One line or one set of bars.
 struct Series {
@@ -47,6 +55,7 @@ pub fn all(rows: &[Row], folder: &Path) -> Result<Vec<String>> {
         bars(
             &folder.join("dma_bw.svg"),
             "DMA, reads and writes at once: share of the framing bound",
+            ("percent of the bound", 145.0),
             &labels,
             &series,
         )?;
@@ -67,7 +76,49 @@ pub fn all(rows: &[Row], folder: &Path) -> Result<Vec<String>> {
     names.extend(rate_round_trip(rows, folder)?);
     names.extend(waterfalls(rows, folder)?);
     names.extend(against_bars(rows, folder)?);
+    names.extend(idle_senders(rows, folder)?);
     Ok(names)
+}
+
+/// What part of the time each sender has no credit, by policy: mean over the receives posted, a plot for each round trip.
+fn idle_senders(rows: &[Row], folder: &Path) -> Result<Vec<String>> {
+    let those: Vec<&Row> =
+        rows.iter().filter(|r| r.text("what") == Some("idle") && r.text("sender").is_some()).collect();
+    let (senders, policies) = (distinct(&those, "sender"), distinct(&those, "policy"));
+    let mut round_trips: Vec<f64> = those.iter().filter_map(|r| r.number("round_trip")).collect();
+    round_trips.sort_by(f64::total_cmp);
+    round_trips.dedup();
+    let mut names = Vec::new();
+    for round_trip in round_trips {
+        let mean = |policy: &str, sender: &str| {
+            let is = |r: &&&Row| (r.text("policy"), r.text("sender")) == (Some(policy), Some(sender));
+            let at = those.iter().filter(is).filter(|r| r.number("round_trip") == Some(round_trip));
+            let values: Vec<f64> = at.map(|r| r.value).collect();
+            values.iter().sum::<f64>() / values.len() as f64
+        };
+        let of = |policy: &String| {
+            let points = senders.iter().enumerate().map(|(x, sender)| (x as f64, mean(policy, sender)));
+            Series { name: policy.clone(), points: points.collect() }
+        };
+        let series: Vec<Series> = policies.iter().map(of).collect();
+        let top = series.iter().flat_map(|s| &s.points).map(|p| p.1).fold(1.0, f64::max) * 1.5;
+        let title = format!("Time that the sender has data and no credit, round trip {round_trip:.0} cycles");
+        let name = format!("policy_idle_{round_trip:.0}.svg");
+        bars(&folder.join(&name), &title, ("percent of the time", top), &senders, &series)?;
+        names.push(name);
+    }
+    Ok(names)
+}
+
+/// What a parameter of rows is, in the order of the rows.
+fn distinct(rows: &[&Row], name: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for value in rows.iter().filter_map(|r| r.text(name)) {
+        if !all.iter().any(|known| known == value) {
+            all.push(value.to_owned());
+        }
+    }
+    all
 }
 
 /// The rate against the wire's round trip, a plot for each width, a line for each list length.
@@ -246,8 +297,8 @@ fn text(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("plotting: {error}")
 }
 
-/// Groups of bars, in percent, one group per label.
-fn bars(path: &Path, title: &str, labels: &[String], series: &[Series]) -> Result<()> {
+/// Groups of bars, one group per label; `axis`: what they say, and where it ends.
+fn bars(path: &Path, title: &str, axis: (&str, f64), labels: &[String], series: &[Series]) -> Result<()> {
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE).map_err(text)?;
     let mut chart = ChartBuilder::on(&root)
@@ -255,7 +306,7 @@ fn bars(path: &Path, title: &str, labels: &[String], series: &[Series]) -> Resul
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(56)
-        .build_cartesian_2d(-0.5..labels.len() as f64 - 0.5, 0.0..145.0)
+        .build_cartesian_2d(-0.5..labels.len() as f64 - 0.5, 0.0..axis.1)
         .map_err(text)?;
     chart
         .configure_mesh()
@@ -267,7 +318,7 @@ fn bars(path: &Path, title: &str, labels: &[String], series: &[Series]) -> Resul
             let label = if (x - near).abs() < 0.01 { labels.get(near as usize) } else { None };
             label.cloned().unwrap_or_default()
         })
-        .y_desc("percent of the bound")
+        .y_desc(axis.0)
         .draw()
         .map_err(text)?;
     let wide = 0.8 / series.len() as f64;

@@ -397,12 +397,14 @@ impl Host {
     }
 
     /// Whether it has commands that the ring has no room for.
-    pub(crate) fn is_full(&self) -> bool {
+    #[must_use]
+    pub fn is_full(&self) -> bool {
         self.commands.waits()
     }
 
     /// When it next acts by itself (a page request's answer), if ever.
-    pub(crate) fn next_action(&self) -> Option<u64> {
+    #[must_use]
+    pub fn next_action(&self) -> Option<u64> {
         let now = self.card.cycles();
         // A request whose time has come waits for budget, of which the card is told again, or for an eviction.
         self.pager.dues().map(|due| if due > now { due } else { self.pressure_due.max(now + 1) }).min()

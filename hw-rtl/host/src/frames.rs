@@ -75,6 +75,11 @@ pub fn piece_lengths(frames: &[Vec<u8>], qpn: u32) -> Vec<usize> {
 /// (type | words << 8 | QPN << 16) and a body; that of a list: epoch, first number, sizes. A datagram has
 /// one such record behind its 2 words of DETH.
 pub fn credit_lists(frames: &[Vec<u8>], qpn: u32) -> Vec<Vec<u32>> {
+    numbered_lists(frames, qpn).into_values().collect()
+}
+
+/// As [`credit_lists`], by the number of their first credit.
+pub fn numbered_lists(frames: &[Vec<u8>], qpn: u32) -> BTreeMap<u32, Vec<u32>> {
     let mut lists = BTreeMap::new();
     for message in frames.iter().filter_map(|f| roce(f)).filter(|b| b.qpn == CONTROL_QPN) {
         let mut at = match message.opcode {
@@ -93,5 +98,5 @@ pub fn credit_lists(frames: &[Vec<u8>], qpn: u32) -> Vec<Vec<u32>> {
             at += n;
         }
     }
-    lists.into_values().collect()
+    lists
 }

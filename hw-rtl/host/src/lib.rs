@@ -36,7 +36,7 @@ pub use board::{Board, Dma};
 #[cfg(feature = "card")]
 pub use driver::{Host, HostConfig};
 #[cfg(feature = "card")]
-pub use frames::{Bth, credit_lists, data_lengths, is_data, piece_lengths, roce};
+pub use frames::{Bth, credit_lists, data_lengths, is_data, numbered_lists, piece_lengths, roce};
 pub use memory::{Access, Memory, PAGE, pages};
 pub use pager::{Page, PageAnswer, Pager};
 #[cfg(feature = "card")]

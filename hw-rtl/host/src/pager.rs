@@ -68,6 +68,8 @@ pub struct Pager {
     refused: HashMap<Key, u32>,
     /// Requests that have no answer for as long as that is so.
     withheld: Vec<PageNeed>,
+    /// What the card has left stays pinned.
+    keeps: bool,
     /// Evictions of which the card has not been told.
     evictions: Vec<Entry>,
     /// Bytes pinned now: of what can only be read, of what is writable.
@@ -92,6 +94,7 @@ impl Pager {
             answers: HashMap::new(),
             refused: HashMap::new(),
             withheld: Vec::new(),
+            keeps: false,
             evictions: Vec::new(),
             pinned: [0; 2],
             peak: [0; 3],
@@ -129,6 +132,11 @@ impl Pager {
     #[must_use]
     pub fn page(&self, asid: u32, vpn: u64) -> Option<Page> {
         self.pages.get(&(asid, vpn)).copied()
+    }
+
+    /// What the card has left stays pinned from now on.
+    pub fn keep_pinned(&mut self) {
+        self.keeps = true;
     }
 
     /// Bytes pinned now.
@@ -170,6 +178,7 @@ impl Pager {
                     _ => self.needs.push_back((now + self.latency, need)),
                 }
             }
+            EV_PAGE_RELEASE if self.keeps => (),
             EV_PAGE_RELEASE => {
                 let PageRelease { asid, va, len, .. } = PageRelease::decode(event);
                 pages(va, len.into()).for_each(|vpn| self.evict((asid, vpn)));

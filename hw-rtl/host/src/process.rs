@@ -62,6 +62,14 @@ impl Host {
         self.each_page(asid, va, data.len(), |bus, at, n| self.memory.poke(bus, &data[at..at + n]));
     }
 
+    /// Pins a process's memory and makes it known to the card, before that asks. It stays pinned, as does everything from now
+    /// on.
+    pub fn pin(&mut self, asid: u32, va: u64, len: u64) {
+        self.pager.keep_pinned();
+        let commands = self.pager.pin(asid, pages(va, len), &self.memory);
+        self.queue_commands(commands);
+    }
+
     /// Unmaps pages from a process: what `munmap` leaves. Later requests for them fail.
     pub fn unmap(&mut self, asid: u32, va: u64, len: u64) {
         self.pager.unmap(asid, pages(va, len));
