@@ -335,14 +335,16 @@ impl Context {
 
     /// Sets or ends the maximum bandwidth of what a queue pair receives.
     pub(crate) fn set_cap(&self, arg: &ioctl::SetCap) -> Result {
-        // More than any wire carries, so that what is above it means the same.
-        const MOST: u64 = (1 << 24) - 1;
-        let of_second = arg.rate.saturating_mul(256 * u64::from(ROW_CLOCK));
+        // The largest rate is more than any wire carries, so that what is above it means the same.
+        let of_second = arg
+            .rate
+            .saturating_mul(u64::from(CAP_PARTS) * u64::from(ROW_CLOCK));
         let clock = self.card.regs.read(HOST_CLOCK_HZ);
         // A card that is gone, or has no clock, has no rate.
-        let rate = of_second.checked_div(clock.into()).ok_or(EIO)?.min(MOST) as u32;
+        let rate = of_second.checked_div(clock.into()).ok_or(EIO)?;
+        let rate = rate.min(CAP_RATE_MAX.into()) as u32;
         if (arg.burst == 0) != (arg.rate == 0)
-            || arg.burst >> 31 != 0
+            || arg.burst > CAP_BURST_MAX
             || (rate == 0 && arg.rate != 0)
         {
             return Err(EINVAL);

@@ -345,9 +345,9 @@ messages! {
     QpCap = CMD_QP_CAP {
         /// Its number.
         qpn: u32 = 2,
-        /// 256ths of a byte in `ROW_CLOCK` cycles, 1 to 2^24 - 1; with no burst it says nothing.
+        /// `CAP_PARTS` of a byte in `ROW_CLOCK` cycles, 1 to `CAP_RATE_MAX`; with no burst it says nothing.
         rate: u32 = 3,
-        /// Bytes at once, at most 2^31 - 1; 0: no maximum.
+        /// Bytes at once, at most `CAP_BURST_MAX`; 0: no maximum.
         burst: u32 = 4,
     }
     /// Breaks firmware, for tests.

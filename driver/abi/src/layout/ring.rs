@@ -286,6 +286,13 @@ pub const TRIGGER_PREDICTIVE: u8 = 8;
 /// The card changes between five buffers, by that and by what the sender says it still has to send (CR-9).
 pub const TRIGGER_AUTO: u8 = 9;
 
+/// Parts of a byte that the rate of a maximum bandwidth counts, in `ROW_CLOCK` cycles (CR-10).
+pub const CAP_PARTS: u32 = 256;
+/// Largest rate of one, in these.
+pub const CAP_RATE_MAX: u32 = (1 << 24) - 1;
+/// Most bytes at once of one.
+pub const CAP_BURST_MAX: u32 = (1 << 31) - 1;
+
 /// There is such a kind of trigger (`TRIGGER_*`), and it takes such an index. Out of line, as it is asked seldom and firmware's cache is
 /// small.
 #[inline(never)]

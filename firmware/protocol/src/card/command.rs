@@ -17,11 +17,11 @@ use berth_abi::message::{
     RawDestroy, RawFilter, RawMode, Reject, Unlisten,
 };
 use berth_abi::ring::{
-    CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
-    CMD_CQ_DESTROY, CMD_CRASH, CMD_KEY_BIND, CMD_KEY_FREE, CMD_KEY_REGISTER, CMD_KEYS_DROP, CMD_NET_CONFIG,
-    CMD_PRESSURE, CMD_QP_CAP, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_PEER, CMD_QP_QUERY, CMD_QP_RECALL, CMD_QP_TRIGGER,
-    CMD_RANGE_REVOKED, CMD_RAW_CREATE, CMD_RAW_DESTROY, CMD_RAW_FILTER, CMD_RAW_MODE, CRASH_EVENT, CRASH_EVENT_WORDS,
-    ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState, is_mtu, is_trigger,
+    CAP_BURST_MAX, CAP_RATE_MAX, CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT,
+    CMD_CM_UNLISTEN, CMD_CQ_CREATE, CMD_CQ_DESTROY, CMD_CRASH, CMD_KEY_BIND, CMD_KEY_FREE, CMD_KEY_REGISTER,
+    CMD_KEYS_DROP, CMD_NET_CONFIG, CMD_PRESSURE, CMD_QP_CAP, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_PEER, CMD_QP_QUERY,
+    CMD_QP_RECALL, CMD_QP_TRIGGER, CMD_RANGE_REVOKED, CMD_RAW_CREATE, CMD_RAW_DESTROY, CMD_RAW_FILTER, CMD_RAW_MODE,
+    CRASH_EVENT, CRASH_EVENT_WORDS, ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState, is_mtu, is_trigger,
 };
 use berth_abi::status::{
     CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BAD_INDEX, REASON_BUSY,
@@ -472,7 +472,9 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     fn qp_cap<H: Hw>(&mut self, want: &QpCap, hw: &mut H) -> u32 {
         match self.qp(want.qpn) {
             None => CMD_NOT_FOUND,
-            Some(_) if want.burst != 0 && (want.rate == 0 || want.rate >> 24 != 0 || want.burst >> 31 != 0) => {
+            Some(_)
+                if want.burst != 0 && (want.rate == 0 || want.rate > CAP_RATE_MAX || want.burst > CAP_BURST_MAX) =>
+            {
                 CMD_INVALID
             }
             Some((qp, sh)) => {

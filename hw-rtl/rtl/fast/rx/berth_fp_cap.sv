@@ -171,10 +171,15 @@ module berth_fp_cap #(
       .rdata({credits, sizes, filled})
   );
 
+  // Bytes in 256ths.
+  function automatic logic signed [FW-1:0] parts(input logic [31:0] bytes);
+    parts = {{FW - 40{1'b0}}, bytes, 8'd0};
+  endfunction
+
   // ---- a look ------------------------------------------------------------------------------------
-  wire signed [FW-1:0] whole = {{FW - 39{1'b0}}, burst, 8'd0};
-  wire signed [FW-1:0] most  = whole - $signed({{FW - 40{1'b0}}, r_q.out, 8'd0});
-  wire signed [FW-1:0] taken = $signed({{FW - 40{1'b0}}, size, 8'd0});
+  wire signed [FW-1:0] whole = parts({1'b0, burst});
+  wire signed [FW-1:0] most  = whole - parts(r_q.out);
+  wire signed [FW-1:0] taken = parts(size);
   wire fits  = taken <= r_q.free;
   wire larger = n_q == '0 && drained_q && taken > whole;
   wire alone = n_q == '0 && drained_q && r_q.free >= whole;
@@ -250,11 +255,11 @@ module berth_fp_cap #(
       end
       SETTLE: begin
         if (fresh) begin
-          r_q.free <= r_q.free + $signed({{FW - 40{1'b0}}, r_q.out, 8'd0}) - $signed({{FW - 40{1'b0}}, filled_q, 8'd0})
-                    - $signed({{FW - 40{1'b0}}, sum_q, 8'd0});
+          r_q.free <= r_q.free + parts(r_q.out) - parts(filled_q)
+                    - parts(sum_q);
           r_q.out  <= sum_q;
         end else begin
-          r_q.free <= r_q.free + $signed({{FW - 40{1'b0}}, sizes_q, 8'd0}) - $signed({{FW - 40{1'b0}}, filled_q, 8'd0});
+          r_q.free <= r_q.free + parts(sizes_q) - parts(filled_q);
           r_q.out  <= drained_q ? '0 : r_q.out - sizes_q;
         end
         state_q <= LIMIT;
