@@ -11,6 +11,7 @@ use crate::kernel::{
         qp::{Attributes, Capacity, QpKind, QpState},
         shared::{self, Srq},
         udata::Udata,
+        window::{self, Mw},
         work::Memory,
     },
 };
@@ -72,6 +73,7 @@ impl<T: Driver> Table<T> {
         size_ib_qp: size_of::<Qp<T>>(),
         size_ib_srq: size_of::<Srq>(),
         size_ib_ah: size_of::<Address<T>>(),
+        size_ib_mw: size_of::<Mw<T>>(),
         post_send: Some(posting::post_send::<T>),
         post_recv: Some(posting::post_recv::<T>),
         poll_cq: Some(posting::poll_cq::<T>),
@@ -108,6 +110,8 @@ impl<T: Driver> Table<T> {
         rereg_user_mr: Some(rereg_user_mr::<T>),
         advise_mr: Some(advise_mr::<T>),
         dereg_mr: Some(dereg_mr::<T>),
+        alloc_mw: Some(window::alloc_mw::<T>),
+        dealloc_mw: Some(window::dealloc_mw::<T>),
         alloc_hw_port_stats: Some(alloc_stats::<T>),
         get_hw_stats: Some(get_stats::<T>),
         ..pin_init::zeroed()
@@ -137,8 +141,11 @@ unsafe extern "C" fn query_device<T: Driver>(
     attr.max_srq_wr = limits.shared;
     attr.max_srq_sge = limits.queue.receive_ranges;
     attr.max_qp_wr = limits.queue.sends.min(limits.queue.receives);
-    attr.device_cap_flags =
-        bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_RC_RNR_NAK_GEN as u64;
+    attr.device_cap_flags = u64::from(
+        bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_RC_RNR_NAK_GEN
+            | bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_MEM_WINDOW
+            | bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B,
+    );
     attr.kernel_cap_flags = u64::from(
         bindings::ib_kernel_cap_flags_IBK_ON_DEMAND_PAGING
             | bindings::ib_kernel_cap_flags_IBK_LOCAL_DMA_LKEY,
@@ -150,6 +157,8 @@ unsafe extern "C" fn query_device<T: Driver>(
     attr.max_cq = limits.cqs;
     attr.max_cqe = limits.cq_entries;
     attr.max_mr = limits.regions;
+    // They take keys as regions do.
+    attr.max_mw = limits.regions;
     attr.max_pd = limits.domains;
     attr.max_qp_rd_atom = limits.reads;
     attr.max_qp_init_rd_atom = limits.reads;

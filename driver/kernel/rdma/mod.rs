@@ -17,4 +17,5 @@ pub(crate) mod registration;
 mod shared;
 mod stats;
 pub(crate) mod udata;
+mod window;
 pub(crate) mod work;
