@@ -69,6 +69,8 @@ pub struct Entry {
     pub recv: bool,
     /// Its queue pair is in message mode.
     pub message: bool,
+    /// Its element is marked ([`WorkQueue::write_marked`](crate::WorkQueue::write_marked)).
+    pub marked: bool,
 }
 
 /// An entry of this QPN that fits no element: card, driver and library disagree.
@@ -123,8 +125,8 @@ impl Completions {
         let entry = qp.and_then(|qp| {
             // A WRITE uses a receive only with an immediate, and a send's completion has none.
             let recv = cqe.opcode == OP_RECV || (cqe.opcode == OP_WRITE && cqe.flags & CQE_IMMEDIATE != 0);
-            let outstanding = if recv { qp.recv.complete() } else { qp.send.complete_upto(cqe.credit) };
-            outstanding.then_some(Entry { cqe, recv, message: qp.message })
+            let marked = if recv { qp.recv.complete().then_some(false) } else { qp.send.complete_upto(cqe.credit) }?;
+            Some(Entry { cqe, recv, message: qp.message, marked })
         });
         self.taken.push_back(entry.ok_or(Unmatched { qpn: cqe.qpn }));
         true

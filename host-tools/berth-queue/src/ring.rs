@@ -40,9 +40,12 @@ pub struct Progress {
     completed: AtomicU64,
     /// Bytes in completed elements.
     bytes_completed: AtomicU64,
-    /// Length of the element in each place of the queue.
+    /// Length of the element in each place of the queue, and whether it is marked.
     lengths: Box<[AtomicU32]>,
 }
+
+/// An element is marked; its length has fewer bits (`MAX_MESSAGE`).
+const MARK: u32 = 1 << 31;
 
 impl Progress {
     /// Of a queue of `depth` elements, a power of two.
@@ -71,21 +74,30 @@ impl Progress {
     /// Called under the completion queue's lock. The card fetches elements in order, so as many places as
     /// there are completions are free again, even if completions came in another order.
     pub fn complete(&self) -> bool {
-        let index = self.completed.load(Ordering::Relaxed);
-        if index == self.posted.load(Ordering::Acquire) {
-            return false;
-        }
-        let length = u64::from(self.place(index).load(Ordering::Relaxed));
-        self.bytes_completed.fetch_add(length, Ordering::Relaxed);
-        self.completed.store(index + 1, Ordering::Release);
-        true
+        self.complete_one().is_some()
     }
 
-    /// Likewise of all up to the element that is number `count`, modulo 2^16: those before it complete in silence. False if
-    /// none is outstanding that has this number.
-    pub(crate) fn complete_upto(&self, count: u32) -> bool {
+    /// Likewise; answers whether it is marked.
+    fn complete_one(&self) -> Option<bool> {
+        let index = self.completed.load(Ordering::Relaxed);
+        if index == self.posted.load(Ordering::Acquire) {
+            return None;
+        }
+        let entry = self.place(index).load(Ordering::Relaxed);
+        self.bytes_completed.fetch_add((entry & !MARK).into(), Ordering::Relaxed);
+        // From here on the place is the poster's again.
+        self.completed.store(index + 1, Ordering::Release);
+        Some(entry & MARK != 0)
+    }
+
+    /// Likewise of all up to the element that is number `count`, modulo 2^16, whose mark it answers: those before it complete
+    /// in silence. `None` if none is outstanding that has this number.
+    pub(crate) fn complete_upto(&self, count: u32) -> Option<bool> {
         let more = (count as u16).wrapping_sub(self.completed.load(Ordering::Relaxed) as u16);
-        more != 0 && u32::from(more) <= self.outstanding() && (0..more).all(|_| self.complete())
+        if u32::from(more) > self.outstanding() {
+            return None;
+        }
+        (0..more).map_while(|_| self.complete_one()).last()
     }
 
     /// Nothing is posted and nothing complete, as in a new queue.
@@ -162,10 +174,16 @@ impl WorkQueue {
 
     /// Writes one element; [`WorkQueue::check`] has said that there is room.
     pub fn write(&mut self, progress: &Progress, element: &Wqe) {
+        self.write_marked(progress, element, false);
+    }
+
+    /// Writes one whose entry has a mark of the poster's: the card does not say more of an element than its opcode.
+    pub fn write_marked(&mut self, progress: &Progress, element: &Wqe, marked: bool) {
         let place = (self.producer as usize) & (self.depth as usize - 1);
         // SAFETY: the place is inside the queue, and the card does not read it before the doorbell.
         unsafe { self.base.add(place).write_volatile(*element) };
-        progress.place(self.producer).store(element.bytes(), Ordering::Relaxed);
+        let mark = if marked { MARK } else { 0 };
+        progress.place(self.producer).store(element.bytes() | mark, Ordering::Relaxed);
         self.producer += 1;
         self.bytes += u64::from(element.bytes());
         progress.posted.store(self.producer, Ordering::Release);
@@ -272,9 +290,21 @@ mod tests {
             for _ in 0..3 {
                 queue.write(&progress, &send(0, 0));
             }
-            assert!(!progress.complete_upto(n - 3) && !progress.complete_upto(n + 1));
-            assert!(progress.complete_upto(n & 0xffff) && !progress.complete_upto(n & 0xffff));
+            assert_eq!([n - 3, n + 1].map(|n| progress.complete_upto(n)), [None; 2]);
+            assert_eq!([n & 0xffff; 2].map(|n| progress.complete_upto(n)), [Some(false), None]);
             assert_eq!(progress.outstanding(), 0);
+        }
+    }
+
+    #[test]
+    fn a_mark_is_that_of_the_element_that_completes_and_no_length() {
+        let (_memory, mut queue, progress) = queue(4);
+        for marked in [false, true, true, false, true] {
+            queue.write(&progress, &send(0, MAX_MESSAGE));
+            queue.write_marked(&progress, &send(1, MAX_MESSAGE), marked);
+            assert_eq!(progress.complete_one(), Some(false));
+            assert_eq!(progress.complete_one(), Some(marked));
+            queue.check(&progress, 2, u32::MAX.into()).unwrap();
         }
     }
 

@@ -13,6 +13,7 @@ use crate::lock::Held;
 use crate::queue_pair::{self, SendQueue, may_send, ours};
 use crate::rdma_core::*;
 use crate::request::ranges;
+use crate::windows::{Change, bind};
 
 /// Operations that there are (`send_ops_flags`).
 pub const OPERATIONS: u64 = IBV_QP_EX_WITH_RDMA_WRITE
@@ -20,6 +21,8 @@ pub const OPERATIONS: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_SEND
     | IBV_QP_EX_WITH_SEND_WITH_IMM
     | IBV_QP_EX_WITH_SEND_WITH_INV
+    | IBV_QP_EX_WITH_LOCAL_INV
+    | IBV_QP_EX_WITH_BIND_MW
     | IBV_QP_EX_WITH_RDMA_READ
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
@@ -46,6 +49,8 @@ pub unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *mut ibv_
 fn install(qp: &mut ibv_qp_ex) {
     qp.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
     qp.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    qp.wr_bind_mw = Some(wr_bind_mw);
+    qp.wr_local_inv = Some(wr_local_inv);
     qp.wr_rdma_read = Some(wr_rdma_read);
     qp.wr_rdma_write = Some(wr_rdma_write);
     qp.wr_rdma_write_imm = Some(wr_rdma_write_imm);
@@ -92,16 +97,19 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     if !unsafe { may_send(qp.cast()) } {
         building.fail(libc::EINVAL);
     }
-    let bytes = building.elements.iter().map(|element| u64::from(element.bytes())).sum();
+    let bytes = building.elements.iter().map(|(element, _)| u64::from(element.bytes())).sum();
     if let Err(refused) = queue.check(&ours.progress.send, building.elements.len(), bytes) {
         building.fail(errno(refused));
     }
     let error = building.error;
     if error == 0 {
-        for element in &building.elements {
-            queue.write(&ours.progress.send, element);
+        for (element, change) in &building.elements {
+            queue.write_marked(&ours.progress.send, element, change.is_some_and(|change| change.ends));
+            if let Some(change) = *change {
+                ours.common.windows.note(change);
+            }
         }
-        queue.ring_send(&ours.page.doorbells, ours.qpn, building.slot);
+        queue.ring_send(&ours.common.doorbells, ours.qpn, building.slot);
     }
     building.clear();
     error
@@ -113,6 +121,15 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
 /// As [`kept`].
 unsafe fn begin(qp: *mut ibv_qp_ex, operation: Operation) {
     // SAFETY: as the caller says.
+    unsafe { begin_with(qp, operation, None) }
+}
+
+/// Begins an element that may change a window.
+///
+/// # Safety
+/// As [`kept`].
+unsafe fn begin_with(qp: *mut ibv_qp_ex, operation: Operation, change: Option<Change>) {
+    // SAFETY: as the caller says.
     let (mut held, ours) = unsafe { (kept(qp), ours(qp.cast())) };
     held.building.close(ours.sq_sig_all);
     // SAFETY: as the caller says.
@@ -120,8 +137,35 @@ unsafe fn begin(qp: *mut ibv_qp_ex, operation: Operation) {
     // Whether data are inline is said by the call that sets them.
     let flags = flags & !IBV_SEND_INLINE;
     let data = Stored::Ranges([Sge::default(); MAX_SGE], 0);
-    held.building.open = Some(Open { wr_id, flags, operation, data });
+    held.building.open = Some(Open { wr_id, flags, operation, change, data });
     held.keep();
+}
+
+/// Begins what changes a window, or notes that it cannot be.
+///
+/// # Safety
+/// As [`kept`].
+unsafe fn begin_window(qp: *mut ibv_qp_ex, made: Result<(Operation, Change), c_int>) {
+    match made {
+        // SAFETY: as the caller says.
+        Ok((operation, change)) => unsafe { begin_with(qp, operation, Some(change)) },
+        Err(error) => {
+            // SAFETY: as above.
+            let mut held = unsafe { kept(qp) };
+            held.building.fail(error);
+            held.keep();
+        }
+    }
+}
+
+unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, key: u32, info: *const ibv_mw_bind_info) {
+    // SAFETY: the caller's objects; behind `wr_start`.
+    unsafe { begin_window(qp, bind((*qp).qp_base.pd, IBV_MW_TYPE_2, mw, key, &*info)) }
+}
+
+unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, key: u32) {
+    // SAFETY: behind `wr_start`.
+    unsafe { begin_window(qp, ours(qp.cast()).common.windows.end(key)) }
 }
 
 /// Declares functions that begin an element.

@@ -9,12 +9,13 @@ use berth_queue::{Data, Operation};
 use crate::errno::errno;
 use crate::rdma_core::{ibv_data_buf, ibv_qp_ex, ibv_sge};
 use crate::request::request;
+use crate::windows::Change;
 
 /// What is built between `ibv_wr_start` and `ibv_wr_complete`.
 #[derive(Default)]
 pub struct Building {
-    /// Elements that are whole.
-    pub elements: Vec<Wqe>,
+    /// Elements that are whole, and what they do to a window.
+    pub elements: Vec<(Wqe, Option<Change>)>,
     /// The last one as it stands in a doorbell's slot, if its data are inline.
     pub slot: Option<[u64; SLOT_WORDS]>,
     /// The one whose data may come yet.
@@ -28,6 +29,7 @@ pub struct Open {
     pub wr_id: u64,
     pub flags: c_uint,
     pub operation: Operation,
+    pub change: Option<Change>,
     pub data: Stored,
 }
 
@@ -50,7 +52,7 @@ impl Building {
         match made {
             Ok(element) => {
                 self.slot = if inline { element.slot() } else { None };
-                self.elements.push(element);
+                self.elements.push((element, open.change));
             }
             Err(error) => self.fail(error),
         }

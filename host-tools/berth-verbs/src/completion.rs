@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use berth_abi::verbs::VerbsCq;
 use berth_queue::{Completions, Entry, QpProgress, ring_fits};
 
-use crate::context::{Page, page_of};
+use crate::context::{Common, common_of};
 use crate::errno::failed;
 use crate::lock::{Held, Lock};
 use crate::mapping::Mapping;
 use crate::rdma_core::{
-    Answer, IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_WC_STANDARD_FLAGS, Opaque,
-    ib_uverbs_create_cq_resp, ibv_cmd_create_cq, ibv_cmd_destroy_cq, ibv_cmd_poll_cq, ibv_cmd_req_notify_cq,
+    Answer, IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CREATE_CQ_ATTR_SINGLE_THREADED, IBV_WC_STANDARD_FLAGS, IBV_WC_WITH_INV,
+    Opaque, ib_uverbs_create_cq_resp, ibv_cmd_create_cq, ibv_cmd_destroy_cq, ibv_cmd_poll_cq, ibv_cmd_req_notify_cq,
     ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_create_cq, ibv_poll_cq_attr, ibv_wc,
 };
 use crate::shared::Shared;
@@ -33,12 +33,13 @@ pub struct Ours {
     state: Lock<State>,
     /// Queue pairs of datagrams that complete here, whose completions the kernel has.
     datagrams: AtomicU32,
-    page: Arc<Page>,
+    common: Arc<Common>,
     _mapping: Mapping,
 }
 
 pub struct State {
     completions: Completions,
+    common: Arc<Common>,
     /// Shared receive queues of queue pairs that complete here.
     shared: Vec<(u32, Arc<Shared>)>,
     /// Where `ibv_start_poll` and `ibv_next_poll` are.
@@ -64,7 +65,11 @@ impl State {
                 Ok(Some(entry)) => {
                     self.idle = 0;
                     if sees(&self.shared, &entry) {
-                        return Ok(Some(completion(&entry)));
+                        let wc = completion(&entry);
+                        if wc.wc_flags & IBV_WC_WITH_INV != 0 {
+                            self.common.windows.ended(wc.imm_data);
+                        }
+                        return Ok(Some(wc));
                     }
                 }
                 // Kernel and provider disagree about what is posted.
@@ -165,7 +170,7 @@ impl Ours {
         let mut state = self.state.lock();
         let unmatched = change(&mut state) != 0;
         state.unmatched |= unmatched;
-        state.completions.tell(&self.page.doorbells);
+        state.completions.tell(&self.common.doorbells);
     }
 }
 
@@ -288,15 +293,22 @@ unsafe fn create(
 /// The context must be ours, and the queue as libibverbs has filled it.
 unsafe fn map(context: *mut ibv_context, cq: *mut ibv_cq, answer: VerbsCq, capacity: u32) -> Result<Ours, c_int> {
     // SAFETY: as the caller says.
-    let (entries, fd, page) = unsafe { ((*cq).cqe as u32, (*context).cmd_fd, page_of(context)) };
+    let (entries, fd, common) = unsafe { ((*cq).cqe as u32, (*context).cmd_fd, common_of(context)) };
     if !ring_fits(entries, answer.bytes, capacity) {
         return Err(libc::EPROTO);
     }
     let mapping = Mapping::new(fd, answer.offset, answer.bytes as usize, true)?;
     // SAFETY: the mapping holds so many entries (checked above), is page-aligned, and lives beside the value.
     let completions = unsafe { Completions::new(mapping.first().cast(), entries, capacity, answer.cqn) };
-    let state = State { completions, shared: Vec::new(), current: ibv_wc::default(), unmatched: false, idle: 0 };
-    Ok(Ours { state: Lock::new(state), datagrams: AtomicU32::new(0), page, _mapping: mapping })
+    let state = State {
+        completions,
+        common: Arc::clone(&common),
+        shared: Vec::new(),
+        current: ibv_wc::default(),
+        unmatched: false,
+        idle: 0,
+    };
+    Ok(Ours { state: Lock::new(state), datagrams: AtomicU32::new(0), common, _mapping: mapping })
 }
 
 pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
@@ -327,7 +339,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) 
         }
     }
     // Also of what nobody is to see.
-    state.completions.tell(&ours.page.doorbells);
+    state.completions.tell(&ours.common.doorbells);
     if count == 0 && state.unmatched {
         // What was found before it is with the caller already.
         state.unmatched = false;
@@ -355,7 +367,7 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) 
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited: c_int) -> c_int {
     // SAFETY: the caller's queue.
     let ours = unsafe { ours(cq) };
-    ours.state.lock().completions.arm(&ours.page.doorbells);
+    ours.state.lock().completions.arm(&ours.common.doorbells);
     match ours.datagrams.load(Ordering::Relaxed) {
         0 => 0,
         // SAFETY: the caller's queue.
@@ -375,7 +387,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     let error = if std::mem::take(&mut state.unmatched) { libc::EIO } else { unsafe { state.advance(cq) } };
     if error != 0 {
         // SAFETY: the caller's queue.
-        state.completions.tell(&unsafe { ours(cq) }.page.doorbells);
+        state.completions.tell(&unsafe { ours(cq) }.common.doorbells);
         return error;
     }
     // SAFETY: as above.
@@ -399,8 +411,8 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: as `next_poll`; the lock is given back with it.
-    let (mut state, page) = unsafe { (kept(cq), &ours(cq).page) };
-    state.completions.tell(&page.doorbells);
+    let (mut state, common) = unsafe { (kept(cq), &ours(cq).common) };
+    state.completions.tell(&common.doorbells);
 }
 
 /// Puts what programs read without a call.

@@ -18,15 +18,17 @@ use crate::rdma_core::{
     ibv_cmd_get_context, ibv_cmd_query_device_any, ibv_cmd_query_port, ibv_context, ibv_get_context, ibv_query_port,
     verbs_context, verbs_context_ops, verbs_device, verbs_set_ops, verbs_uninit_context,
 };
+use crate::windows::Windows;
 
 /// Bytes of the doorbell page.
 const PAGE: usize = 4096;
 /// `RDMA_DRIVER_UNKNOWN`.
 const DRIVER_ID: u32 = 0;
 
-/// A context's doorbell page, which its queues hold as well.
-pub struct Page {
+/// What a context's queues hold of it: its doorbell page, and what they tell each other.
+pub struct Common {
     pub doorbells: Doorbells,
+    pub windows: Windows,
     _mapping: Mapping,
 }
 
@@ -35,7 +37,7 @@ pub struct Page {
 struct Context {
     verbs: verbs_context,
     /// Of `Arc::into_raw`.
-    page: *const Page,
+    common: *const Common,
 }
 
 pub unsafe extern "C" fn alloc_device(_: *mut Opaque) -> *mut verbs_device {
@@ -64,10 +66,10 @@ pub unsafe fn create(device: *mut Opaque, fd: c_int, operations: &'static verbs_
     let verbs = unsafe { &raw mut (*context).verbs };
     // SAFETY: as above.
     match unsafe { open(verbs, fd) } {
-        Ok(page) => {
+        Ok(common) => {
             // SAFETY: as above.
             unsafe {
-                (*context).page = Arc::into_raw(Arc::new(page));
+                (*context).common = Arc::into_raw(Arc::new(common));
                 verbs_set_ops(verbs, operations);
             }
             verbs
@@ -88,7 +90,7 @@ pub unsafe fn create(device: *mut Opaque, fd: c_int, operations: &'static verbs_
 ///
 /// # Safety
 /// `verbs` must be libibverbs'.
-unsafe fn open(verbs: *mut verbs_context, fd: c_int) -> Result<Page, c_int> {
+unsafe fn open(verbs: *mut verbs_context, fd: c_int) -> Result<Common, c_int> {
     let mut command = ibv_get_context::new();
     let mut answer = Answer::<ib_uverbs_get_context_resp, VerbsContext>::default();
     // SAFETY: command and answer have the sizes given.
@@ -106,19 +108,19 @@ unsafe fn open(verbs: *mut verbs_context, fd: c_int) -> Result<Page, c_int> {
     let mapping = Mapping::new(fd, answer.driver.doorbell_offset, PAGE, false)?;
     // SAFETY: the mapping is a page, and lives beside the value.
     let doorbells = unsafe { Doorbells::new(mapping.first()) };
-    Ok(Page { doorbells, _mapping: mapping })
+    Ok(Common { doorbells, windows: Windows::default(), _mapping: mapping })
 }
 
-/// The doorbell page of a context.
+/// What the queues of a context hold of it.
 ///
 /// # Safety
 /// The context must be one of [`create`]'s.
-pub unsafe fn page_of(context: *mut ibv_context) -> Arc<Page> {
+pub unsafe fn common_of(context: *mut ibv_context) -> Arc<Common> {
     // SAFETY: the caller's context stands at that place.
     unsafe {
-        let page = (*ours(context)).page;
-        Arc::increment_strong_count(page);
-        Arc::from_raw(page)
+        let common = (*ours(context)).common;
+        Arc::increment_strong_count(common);
+        Arc::from_raw(common)
     }
 }
 
@@ -132,7 +134,7 @@ pub unsafe extern "C" fn free_context(context: *mut ibv_context) {
     // SAFETY: libibverbs gives a context of ours back; its memory came from calloc.
     unsafe {
         verbs_uninit_context(&raw mut (*context).verbs);
-        drop(Arc::from_raw((*context).page));
+        drop(Arc::from_raw((*context).common));
         libc::free(context.cast());
     }
 }

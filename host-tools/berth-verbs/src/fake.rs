@@ -299,9 +299,9 @@ unsafe extern "C" fn ibv_cmd_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 unsafe extern "C" fn ibv_cmd_reg_mr(
     pd: *mut ibv_pd,
     addr: *mut c_void,
-    _: usize,
+    length: usize,
     hca_va: u64,
-    _: c_int,
+    access: c_int,
     mr: *mut verbs_mr,
     _: *mut ibv_reg_mr,
     _: usize,
@@ -314,7 +314,9 @@ unsafe extern "C" fn ibv_cmd_reg_mr(
     }
     // SAFETY: the caller's structs.
     unsafe {
-        (*mr).ibv_mr.context = (*pd).context;
+        // The rest of libibverbs does so.
+        ((*mr).ibv_mr.context, (*mr).ibv_mr.pd) = ((*pd).context, pd);
+        ((*mr).ibv_mr.addr, (*mr).ibv_mr.length, (*mr).access) = (addr, length, access);
         (*mr).ibv_mr.rkey = 0x1234;
         kernel_of((*pd).context).state().others += 1;
     }
@@ -358,6 +360,38 @@ unsafe extern "C" fn ibv_cmd_advise_mr(
 unsafe extern "C" fn ibv_cmd_dereg_mr(mr: *mut verbs_mr) -> c_int {
     // SAFETY: the caller's struct.
     kernel_of(unsafe { (*mr).ibv_mr.context }).state().others -= 1;
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_alloc_mw(
+    pd: *mut ibv_pd,
+    kind: c_uint,
+    mw: *mut ibv_mw,
+    _: *mut ibv_alloc_mw,
+    cmd_size: usize,
+    _: *mut ib_uverbs_alloc_mw_resp,
+    resp_size: usize,
+) -> c_int {
+    assert_eq!((cmd_size, resp_size), (24, 8));
+    if ![IBV_MW_TYPE_1, IBV_MW_TYPE_2].contains(&kind) {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's structs.
+    unsafe {
+        let kernel = kernel_of((*pd).context);
+        let mut state = kernel.state();
+        state.others += 1;
+        let rkey = state.number() << 8 | 0xff;
+        mw.write(ibv_mw { context: (*pd).context, pd, rkey, handle: 1, kind });
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_cmd_dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    // SAFETY: the caller's struct.
+    kernel_of(unsafe { (*mw).context }).state().others -= 1;
     0
 }
 
@@ -472,7 +506,7 @@ unsafe extern "C" fn ibv_cmd_create_qp_ex(
     let (sq_depth, rq_depth) = (depth(attr.cap.max_send_wr), depth(receives));
     state.qps.insert(qpn, (sq_depth, rq_depth));
     let base = &mut qp.qp_ex.qp_base;
-    (base.context, base.send_cq, base.recv_cq) = (context, attr.send_cq, attr.recv_cq);
+    (base.context, base.pd, base.send_cq, base.recv_cq) = (context, attr.pd, attr.send_cq, attr.recv_cq);
     (base.handle, base.qp_num, base.state) = (qpn, qpn, IBV_QPS_RESET);
     base.qp_type = attr.qp_type;
     if attr.qp_type == IBV_QPT_UD {

@@ -7,6 +7,7 @@
 //!
 //! * `rdma_core` declares what is shared with libibverbs.
 //! * `context` and `memory`: devices, contexts, protection domains, memory regions.
+//! * `windows` are keys for parts of a region.
 //! * `shared` is a receive queue that queue pairs share.
 //! * `completion` is a completion queue, polled either way, and `status` what its entries say in terms of verbs.
 //! * `datagram` is a queue pair of datagrams, which the kernel serves.
@@ -36,6 +37,7 @@ mod shared;
 mod status;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -59,6 +61,9 @@ static OPS: verbs_context_ops = verbs_context_ops {
     reg_mr: Some(memory::reg_mr),
     rereg_mr: Some(memory::rereg_mr),
     dereg_mr: Some(memory::dereg_mr),
+    alloc_mw: Some(windows::alloc_mw),
+    bind_mw: Some(windows::bind_mw),
+    dealloc_mw: Some(windows::dealloc_mw),
     create_cq: Some(completion::create_cq),
     create_cq_ex: Some(completion::create_cq_ex),
     poll_cq: Some(completion::poll_cq),

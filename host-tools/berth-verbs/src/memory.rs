@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
+use crate::context::common_of;
 use crate::rdma_core::{
     ib_uverbs_alloc_pd_resp, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr_resp, ibv_alloc_pd, ibv_cmd_alloc_pd,
     ibv_cmd_dealloc_pd, ibv_cmd_dereg_mr, ibv_cmd_reg_mr, ibv_cmd_rereg_mr, ibv_context, ibv_mr, ibv_pd, ibv_reg_mr,
@@ -12,7 +13,7 @@ use crate::rdma_core::{
 };
 
 /// An object that libibverbs fills, of zeros.
-fn zeroed<T>() -> *mut T {
+pub fn zeroed<T>() -> *mut T {
     Box::into_raw(Box::new(MaybeUninit::<T>::zeroed())).cast()
 }
 
@@ -20,7 +21,7 @@ fn zeroed<T>() -> *mut T {
 ///
 /// # Safety
 /// Nobody uses it any more.
-unsafe fn free<T>(object: *mut T) {
+pub unsafe fn free<T>(object: *mut T) {
     // SAFETY: as the caller says.
     drop(unsafe { Box::from_raw(object.cast::<MaybeUninit<T>>()) });
 }
@@ -85,6 +86,10 @@ pub unsafe extern "C" fn rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
+    // SAFETY: the caller's region.
+    if unsafe { has_windows(mr) } {
+        return libc::EBUSY;
+    }
     let mut command = ibv_rereg_mr::new();
     let mut answer = ib_uverbs_rereg_mr_resp::default();
     // SAFETY: the caller's arguments; command and answer have the sizes given.
@@ -96,9 +101,19 @@ pub unsafe extern "C" fn rereg_mr(
     }
 }
 
+/// # Safety
+/// The region must be ours.
+unsafe fn has_windows(mr: *mut verbs_mr) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { common_of((*mr).ibv_mr.context) }.windows.are_in(mr)
+}
+
 pub unsafe extern "C" fn dereg_mr(mr: *mut verbs_mr) -> c_int {
     // SAFETY: the caller gives back a region of ours.
     unsafe {
+        if has_windows(mr) {
+            return libc::EBUSY;
+        }
         let error = ibv_cmd_dereg_mr(mr);
         if error == 0 {
             free(mr);

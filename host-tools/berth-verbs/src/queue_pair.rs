@@ -12,7 +12,7 @@ use berth_queue::{Progress, QpProgress, WorkQueue, queues_fit};
 
 use crate::building::Building;
 use crate::completion::{self, ours as cq_of};
-use crate::context::{Page, page_of};
+use crate::context::{Common, common_of};
 use crate::datagram;
 use crate::errno::failed;
 use crate::lock::Lock;
@@ -36,7 +36,7 @@ pub struct Ours {
     pub send: Lock<SendQueue>,
     pub recv: Receives,
     pub progress: Arc<QpProgress>,
-    pub page: Arc<Page>,
+    pub common: Arc<Common>,
     pub qpn: u32,
     /// Sends are signalled unless they say something else.
     pub sq_sig_all: bool,
@@ -201,7 +201,7 @@ unsafe fn map(
         return Err(libc::EPROTO);
     }
     // SAFETY: as the caller says.
-    let (fd, page, qpn) = unsafe { ((*context).cmd_fd, page_of(context), (*qp).qp_num) };
+    let (fd, common, qpn) = unsafe { ((*context).cmd_fd, common_of(context), (*qp).qp_num) };
     let mapping = Mapping::new(fd, offset, bytes as usize, true)?;
     let sends: NonNull<u8> = mapping.first();
     // SAFETY: it lies in the mapping (checked above).
@@ -224,7 +224,7 @@ unsafe fn map(
         send: Lock::new(SendQueue { queue, building: Building::default() }),
         recv,
         progress,
-        page,
+        common,
         qpn,
         sq_sig_all: attr.sq_sig_all != 0,
         cqs: Cqs([attr.send_cq, attr.recv_cq]),
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
         (IBV_QPS_ERR, Receives::Shared(shared)) => shared.close(ours.qpn),
         // The card takes no doorbells for a moment while the sending half begins (`QpPeer::receives_only`).
         (IBV_QPS_RTS, Receives::Shared(shared)) => shared.ring_again(ours.qpn),
-        (IBV_QPS_RTS, Receives::Own(queue)) => queue.lock().ring_recv_again(&ours.page.doorbells, ours.qpn),
+        (IBV_QPS_RTS, Receives::Own(queue)) => queue.lock().ring_recv_again(&ours.common.doorbells, ours.qpn),
         _ => (),
     }
     0

@@ -67,7 +67,41 @@ pub struct ibv_mr {
 pub struct verbs_mr {
     pub ibv_mr: ibv_mr,
     mr_type: c_uint,
-    access: c_int,
+    pub access: c_int,
+}
+
+pub const IBV_ACCESS_LOCAL_WRITE: c_uint = 1;
+pub const IBV_ACCESS_REMOTE_WRITE: c_uint = 2;
+pub const IBV_ACCESS_REMOTE_READ: c_uint = 4;
+pub const IBV_ACCESS_REMOTE_ATOMIC: c_uint = 8;
+pub const IBV_ACCESS_MW_BIND: c_uint = 16;
+
+#[repr(C)]
+pub struct ibv_mw {
+    pub context: *mut ibv_context,
+    pub pd: *mut ibv_pd,
+    pub rkey: u32,
+    pub handle: u32,
+    pub kind: c_uint,
+}
+
+pub const IBV_MW_TYPE_1: c_uint = 1;
+pub const IBV_MW_TYPE_2: c_uint = 2;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_mw_bind_info {
+    pub mr: *mut ibv_mr,
+    pub addr: u64,
+    pub length: u64,
+    pub mw_access_flags: c_uint,
+}
+
+#[repr(C)]
+pub struct ibv_mw_bind {
+    pub wr_id: u64,
+    pub send_flags: c_uint,
+    pub bind_info: ibv_mw_bind_info,
 }
 
 #[repr(C)]
@@ -162,6 +196,7 @@ pub const IBV_WC_RDMA_READ: c_uint = 2;
 pub const IBV_WC_COMP_SWAP: c_uint = 3;
 pub const IBV_WC_FETCH_ADD: c_uint = 4;
 pub const IBV_WC_BIND_MW: c_uint = 5;
+pub const IBV_WC_LOCAL_INV: c_uint = 6;
 pub const IBV_WC_RECV: c_uint = 128;
 pub const IBV_WC_RECV_RDMA_WITH_IMM: c_uint = 129;
 
@@ -206,6 +241,15 @@ pub struct ud {
     pub remote_qkey: u32,
 }
 
+/// Of a union, whose other member is smaller.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct bind_mw {
+    pub mw: *mut ibv_mw,
+    pub rkey: u32,
+    pub bind_info: ibv_mw_bind_info,
+}
+
 #[repr(C)]
 pub union wr {
     pub rdma: rdma,
@@ -225,7 +269,7 @@ pub struct ibv_send_wr {
     pub imm_data: u32,
     pub wr: wr,
     pub xrc_srqn: u32,
-    pub bind_or_tso: [u64; 6],
+    pub bind_mw: bind_mw,
 }
 
 #[repr(C)]
@@ -243,6 +287,8 @@ pub const IBV_WR_SEND_WITH_IMM: c_uint = 3;
 pub const IBV_WR_RDMA_READ: c_uint = 4;
 pub const IBV_WR_ATOMIC_CMP_AND_SWP: c_uint = 5;
 pub const IBV_WR_ATOMIC_FETCH_AND_ADD: c_uint = 6;
+pub const IBV_WR_LOCAL_INV: c_uint = 7;
+pub const IBV_WR_BIND_MW: c_uint = 8;
 pub const IBV_WR_SEND_WITH_INV: c_uint = 9;
 
 pub const IBV_SEND_FENCE: c_uint = 1;
@@ -330,6 +376,8 @@ pub const IBV_QP_EX_WITH_SEND_WITH_IMM: u64 = 1 << 3;
 pub const IBV_QP_EX_WITH_RDMA_READ: u64 = 1 << 4;
 pub const IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP: u64 = 1 << 5;
 pub const IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD: u64 = 1 << 6;
+pub const IBV_QP_EX_WITH_LOCAL_INV: u64 = 1 << 7;
+pub const IBV_QP_EX_WITH_BIND_MW: u64 = 1 << 8;
 pub const IBV_QP_EX_WITH_SEND_WITH_INV: u64 = 1 << 9;
 
 #[repr(C)]
@@ -369,8 +417,8 @@ pub struct ibv_qp_ex {
     pub wr_flags: c_uint,
     pub wr_atomic_cmp_swp: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u64, u64)>,
     pub wr_atomic_fetch_add: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u64)>,
-    wr_bind_mw: Unused,
-    wr_local_inv: Unused,
+    pub wr_bind_mw: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut ibv_mw, u32, *const ibv_mw_bind_info)>,
+    pub wr_local_inv: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
     pub wr_rdma_read: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64)>,
     pub wr_rdma_write: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64)>,
     pub wr_rdma_write_imm: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u32)>,
@@ -424,6 +472,7 @@ impl<const WORDS: usize> Command<WORDS> {
 pub type ibv_get_context = Command<2>;
 pub type ibv_alloc_pd = Command<2>;
 pub type ibv_query_port = Command<3>;
+pub type ibv_alloc_mw = Command<3>;
 pub type ibv_query_qp = Command<3>;
 pub type ibv_query_srq = Command<3>;
 pub type ibv_create_cq = Command<5>;
@@ -457,6 +506,7 @@ pub struct Answer<C, D> {
 
 pub type ib_uverbs_alloc_pd_resp = [u32; 1];
 pub type ib_uverbs_reg_mr_resp = [u32; 3];
+pub type ib_uverbs_alloc_mw_resp = [u32; 2];
 pub type ib_uverbs_rereg_mr_resp = [u32; 2];
 pub type ib_uverbs_get_context_resp = [u32; 2];
 pub type ib_uverbs_create_cq_resp = [u32; 2];
@@ -481,7 +531,7 @@ impl ib_uverbs_ex_query_device_resp {
 pub struct verbs_context_ops {
     pub advise_mr: Option<unsafe extern "C" fn(*mut ibv_pd, c_uint, u32, *mut ibv_sge, u32) -> c_int>,
     pub alloc_dm: Unused,
-    pub alloc_mw: Unused,
+    pub alloc_mw: Option<unsafe extern "C" fn(*mut ibv_pd, c_uint) -> *mut ibv_mw>,
     pub alloc_null_mr: Unused,
     pub alloc_parent_domain: Unused,
     pub alloc_pd: Option<unsafe extern "C" fn(*mut ibv_context) -> *mut ibv_pd>,
@@ -489,7 +539,7 @@ pub struct verbs_context_ops {
     pub async_event: Unused,
     pub attach_counters_point_flow: Unused,
     pub attach_mcast: Unused,
-    pub bind_mw: Unused,
+    pub bind_mw: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut ibv_mw_bind) -> c_int>,
     pub close_xrcd: Unused,
     pub cq_event: Unused,
     pub create_ah: Option<unsafe extern "C" fn(*mut ibv_pd, *mut Opaque) -> *mut ibv_ah>,
@@ -504,7 +554,7 @@ pub struct verbs_context_ops {
     pub create_srq: Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq>,
     pub create_srq_ex: Unused,
     pub create_wq: Unused,
-    pub dealloc_mw: Unused,
+    pub dealloc_mw: Option<unsafe extern "C" fn(*mut ibv_mw) -> c_int>,
     pub dealloc_pd: Option<unsafe extern "C" fn(*mut ibv_pd) -> c_int>,
     pub dealloc_td: Unused,
     pub dereg_mr: Option<unsafe extern "C" fn(*mut verbs_mr) -> c_int>,
@@ -670,6 +720,16 @@ unsafe extern "C" {
     ) -> c_int;
     pub fn ibv_cmd_advise_mr(pd: *mut ibv_pd, advice: c_uint, flags: u32, list: *mut ibv_sge, count: u32) -> c_int;
     pub fn ibv_cmd_dereg_mr(mr: *mut verbs_mr) -> c_int;
+    pub fn ibv_cmd_alloc_mw(
+        pd: *mut ibv_pd,
+        kind: c_uint,
+        mw: *mut ibv_mw,
+        cmd: *mut ibv_alloc_mw,
+        cmd_size: usize,
+        resp: *mut ib_uverbs_alloc_mw_resp,
+        resp_size: usize,
+    ) -> c_int;
+    pub fn ibv_cmd_dealloc_mw(mw: *mut ibv_mw) -> c_int;
     pub fn ibv_cmd_create_cq(
         context: *mut ibv_context,
         cqe: c_int,
@@ -751,7 +811,9 @@ const _: () = {
     assert!(size_of::<ibv_context>() == 328 && offset_of!(ibv_context, cmd_fd) == 264);
     assert!(size_of::<verbs_context>() == 648 && offset_of!(verbs_context, context) == 320);
     assert!(size_of::<ibv_pd>() == 16 && offset_of!(ibv_pd, handle) == 8);
-    assert!(size_of::<verbs_mr>() == 56 && offset_of!(ibv_mr, rkey) == 40);
+    assert!(size_of::<verbs_mr>() == 56 && offset_of!(ibv_mr, rkey) == 40 && offset_of!(verbs_mr, access) == 52);
+    assert!(size_of::<ibv_mw>() == 32 && offset_of!(ibv_mw, kind) == 24 && size_of::<ibv_mw_bind_info>() == 32);
+    assert!(size_of::<ibv_mw_bind>() == 48 && size_of::<bind_mw>() == 48 && offset_of!(bind_mw, bind_info) == 16);
     assert!(size_of::<ibv_cq_ex>() == 288 && offset_of!(ibv_cq_ex, cqe) == 28);
     assert!(offset_of!(ibv_cq_ex, status) == 132 && offset_of!(ibv_cq_ex, wr_id) == 136);
     assert!(offset_of!(ibv_cq_ex, start_poll) == 144 && offset_of!(ibv_cq_ex, read_wc_flags) == 216);
@@ -775,12 +837,15 @@ const _: () = {
     assert!(size_of::<ibv_qp_attr>() == 144);
     assert!(size_of::<ibv_qp>() == 160 && offset_of!(ibv_qp, qp_num) == 52 && offset_of!(ibv_qp, state) == 56);
     assert!(size_of::<ibv_qp_ex>() == 360 && offset_of!(ibv_qp_ex, wr_flags) == 176);
+    assert!(offset_of!(ibv_qp_ex, wr_bind_mw) == 200 && offset_of!(ibv_send_wr, bind_mw) == 80);
     assert!(offset_of!(ibv_qp_ex, wr_rdma_read) == 216 && offset_of!(ibv_qp_ex, wr_send_inv) == 256);
     assert!(offset_of!(ibv_qp_ex, wr_set_ud_addr) == 272);
     assert!(offset_of!(ibv_qp_ex, wr_set_inline_data) == 288 && offset_of!(ibv_qp_ex, wr_abort) == 336);
     assert!(size_of::<verbs_qp>() == 376 && offset_of!(verbs_qp, comp_mask) == 360);
     assert!(size_of::<ib_uverbs_ex_query_device_resp>() == 304);
     assert!(size_of::<verbs_context_ops>() == 608 && offset_of!(verbs_context_ops, alloc_pd) == 40);
+    assert!(offset_of!(verbs_context_ops, alloc_mw) == 16 && offset_of!(verbs_context_ops, bind_mw) == 80);
+    assert!(offset_of!(verbs_context_ops, dealloc_mw) == 200);
     assert!(offset_of!(verbs_context_ops, create_ah) == 104 && offset_of!(verbs_context_ops, destroy_ah) == 232);
     assert!(offset_of!(verbs_context_ops, create_qp) == 152 && offset_of!(verbs_context_ops, dealloc_pd) == 208);
     assert!(offset_of!(verbs_context_ops, destroy_qp) == 272 && offset_of!(verbs_context_ops, free_context) == 312);

@@ -13,7 +13,7 @@ use berth_abi::status::{WC_FLUSHED, WC_RECALLED};
 use berth_abi::verbs::{VerbsQpChange, VerbsSrq};
 use berth_queue::{Entry, LoanEnd, QpProgress, SharedQueue, WorkQueue};
 
-use crate::context::{Page, page_of};
+use crate::context::{Common, common_of};
 use crate::errno::{errno, failed};
 use crate::lock::Lock;
 use crate::rdma_core::{
@@ -33,7 +33,7 @@ struct Srq {
 /// What its queue pairs and their completion queues hold of it.
 pub struct Shared {
     queue: Lock<SharedQueue>,
-    page: Arc<Page>,
+    common: Arc<Common>,
     srq: *mut ibv_srq,
     /// Its queue pairs by number, from before they have receives until they are destroyed.
     qps: Mutex<BTreeMap<u32, *mut ibv_qp>>,
@@ -87,13 +87,13 @@ impl Shared {
 
     /// The card is told again of what it has.
     pub fn ring_again(&self, qpn: u32) {
-        self.queue.lock().ring_again(qpn, &self.page.doorbells);
+        self.queue.lock().ring_again(qpn, &self.common.doorbells);
     }
 
     fn change(&self, change: impl FnOnce(&mut SharedQueue)) {
         let mut queue = self.queue.lock();
         change(&mut queue);
-        queue.lend(&self.page.doorbells);
+        queue.lend(&self.common.doorbells);
     }
 
     /// A completion of a queue pair has been taken. Whether it is one for the program to see: a receive that came back is not,
@@ -170,11 +170,11 @@ pub unsafe extern "C" fn create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_att
         return null_mut();
     }
     // SAFETY: the caller's arguments.
-    let (page, wanted) = unsafe { (page_of((*pd).context), &(*attr).attr) };
+    let (common, wanted) = unsafe { (common_of((*pd).context), &(*attr).attr) };
     let mut queue = SharedQueue::new(wanted.max_wr);
     queue.set_limit(wanted.srq_limit);
     let (queue, qps, since) = (Lock::new(queue), Mutex::new(BTreeMap::new()), Instant::now());
-    let ours = Arc::new(Shared { queue, page, srq, qps, since });
+    let ours = Arc::new(Shared { queue, common, srq, qps, since });
     // SAFETY: the memory is ours, and has a place for it.
     unsafe { (&raw mut (*srq.cast::<Srq>()).ours).write(ours) };
     srq

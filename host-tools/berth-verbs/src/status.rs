@@ -34,7 +34,7 @@ const fn status(status: u8, recv: bool) -> c_uint {
 
 /// The completion that an entry is. The card's own status stands in `vendor_err`.
 pub fn completion(entry: &Entry) -> ibv_wc {
-    let Entry { cqe, recv, .. } = *entry;
+    let Entry { cqe, recv, marked, .. } = *entry;
     let opcode = match (recv, cqe.opcode) {
         (true, OP_WRITE) => IBV_WC_RECV_RDMA_WITH_IMM,
         (true, _) => IBV_WC_RECV,
@@ -42,6 +42,7 @@ pub fn completion(entry: &Entry) -> ibv_wc {
         (_, OP_READ) => IBV_WC_RDMA_READ,
         (_, OP_CMP_SWAP) => IBV_WC_COMP_SWAP,
         (_, OP_FETCH_ADD) => IBV_WC_FETCH_ADD,
+        (_, OP_BIND) if marked => IBV_WC_LOCAL_INV,
         (_, OP_BIND) => IBV_WC_BIND_MW,
         _ => IBV_WC_SEND,
     };

@@ -640,9 +640,9 @@ fn elements_that_are_built_call_by_call_are_posted_together_or_not_at_all() {
     let cq = bench.cq(8);
     let mut attr = bench.attributes(cq, 8);
     attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    attr.send_ops_flags = 1 << 7;
+    attr.send_ops_flags = 1 << 11;
     assert!(call!(create_qp_ex(bench.context(), &raw mut attr)).is_null());
-    assert_eq!(errno(), libc::EOPNOTSUPP, "there is no local invalidate");
+    assert_eq!(errno(), libc::EOPNOTSUPP, "there is no flush");
     attr.send_ops_flags = crate::builder::OPERATIONS;
     let made = bench.ready(call!(create_qp_ex(bench.context(), &raw mut attr)));
     let qp = made.qp.cast::<ibv_qp_ex>();
@@ -1063,4 +1063,211 @@ fn qp_6_datagrams_are_built_call_by_call() {
     assert_eq!(call!(destroy_ah(ah)), 0);
     assert_eq!(call!(destroy_qp(qp.qp)), 0);
     assert_eq!(call!(destroy_cq(cq)), 0);
+}
+
+/// A queue pair, a region that windows may be bound in, and a window.
+struct Windows<'a> {
+    cq: *mut ibv_cq,
+    qp: Qp<'a>,
+    mr: *mut ibv_mr,
+    mw: *mut ibv_mw,
+    data: Vec<u8>,
+}
+
+impl<'a> Windows<'a> {
+    fn new(bench: &'a Bench, kind: c_uint) -> Self {
+        let cq = bench.cq(16);
+        let mut attr = bench.attributes(cq, 16);
+        attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        attr.send_ops_flags = crate::builder::OPERATIONS;
+        let qp = bench.ready(call!(create_qp_ex(bench.context(), &raw mut attr)));
+        let data = vec![0; 100];
+        let at = data.as_ptr();
+        let access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+        let mr = call!(reg_mr(bench.pd, at.cast_mut().cast(), 100, at as u64, access as c_int));
+        let mw = call!(alloc_mw(bench.pd, kind));
+        assert!(!mr.is_null() && !mw.is_null());
+        Self { cq, qp, mr, mw, data }
+    }
+
+    fn key(&self) -> u32 {
+        // SAFETY: it is there.
+        unsafe { (*self.mw).rkey }
+    }
+
+    fn info(&self, at: u64, length: u64, mw_access_flags: c_uint) -> ibv_mw_bind_info {
+        ibv_mw_bind_info { mr: self.mr, addr: (self.data.as_ptr() as u64).wrapping_add(at), length, mw_access_flags }
+    }
+
+    fn bind(&self, rkey: u32, bind_info: ibv_mw_bind_info) -> ibv_send_wr {
+        let bind_mw = bind_mw { mw: self.mw, rkey, bind_info };
+        ibv_send_wr { bind_mw, ..request(1, IBV_WR_BIND_MW, IBV_SEND_SIGNALED, &[]) }
+    }
+
+    fn end(&self, key: u32) -> ibv_send_wr {
+        ibv_send_wr { imm_data: key, ..request(2, IBV_WR_LOCAL_INV, IBV_SEND_SIGNALED, &[]) }
+    }
+
+    /// What element `at` binds: key, first byte from the region's on, bytes, rights.
+    fn bound(&self, at: u32) -> (u32, u64, u32, u16) {
+        let wqe = self.qp.element(at);
+        assert_eq!(wqe.opcode, OP_BIND);
+        (wqe.sge[0].len, wqe.sge[0].va.wrapping_sub(self.data.as_ptr() as u64), wqe.length, wqe.num_sge)
+    }
+
+    /// Whether the region is free of windows.
+    fn is_free(&self) -> bool {
+        match call!(rereg_mr(self.mr.cast(), 5, self.qp.bench.pd, self.data.as_ptr().cast_mut().cast(), 100, 3)) {
+            0 => true,
+            error => {
+                assert_eq!((error, call!(dereg_mr(self.mr.cast()))), (libc::EBUSY, libc::EBUSY));
+                false
+            }
+        }
+    }
+}
+
+impl Drop for Windows<'_> {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            assert_eq!(call!(dealloc_mw(self.mw)), 0);
+            assert_eq!(call!(dereg_mr(self.mr.cast())), 0, "its window is gone");
+            call!(destroy_qp(self.qp.qp));
+            call!(destroy_cq(self.cq));
+        }
+    }
+}
+
+const WRITES: c_uint = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
+
+#[test]
+fn qp_4_windows_are_bound_by_elements_and_keep_their_region() {
+    let bench = Bench::new();
+    let w = Windows::new(&bench, IBV_MW_TYPE_2);
+    let (key, next) = (w.key(), w.key() & !0xff);
+    assert!(w.is_free());
+    let reads = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    assert_eq!(
+        w.qp.send(&mut [w.bind(next, w.info(10, 90, WRITES)), w.end(next), w.bind(key, w.info(0, 1, reads))]),
+        (0, None)
+    );
+    assert_eq!((w.bound(0), w.bound(2)), ((next, 10, 90, 2), (key, 0, 1, 5)));
+    let nothing = 0u64.wrapping_sub(w.data.as_ptr() as u64);
+    assert_eq!(w.bound(1), (next, nothing, 0, 0));
+    assert!(!w.is_free());
+    for (credit, opcode) in [(1, IBV_WC_BIND_MW), (2, IBV_WC_LOCAL_INV), (3, IBV_WC_BIND_MW)] {
+        bench.kernel.complete(cqn(w.cq), Cqe { credit, ..w.qp.cqe(OP_BIND) });
+        assert_eq!(bench.poll(w.cq)[0].opcode, opcode);
+    }
+    // A peer ends it.
+    assert_eq!(w.qp.recv(1, &[]), 0);
+    bench.kernel.complete(cqn(w.cq), Cqe { flags: CQE_INVALIDATED, remaining: key, ..w.qp.cqe(OP_RECV) });
+    assert_eq!(bench.poll(w.cq)[0].imm_data, key);
+    assert_eq!(w.qp.send(&mut [w.end(key)]), (libc::EINVAL, Some(0)), "nobody has this key any more");
+    assert!(w.is_free());
+    // Without rights, and without bytes, it opens nothing.
+    assert_eq!(w.qp.send(&mut [w.bind(key, w.info(0, 9, IBV_ACCESS_LOCAL_WRITE))]), (0, None));
+    assert!(!w.is_free());
+    assert_eq!(w.qp.send(&mut [w.bind(key, w.info(0, 0, 0))]), (0, None));
+    assert_eq!([3, 4].map(|at| w.bound(at)), [(key, nothing, 0, 0); 2]);
+    assert!(w.is_free());
+    assert_eq!(w.qp.send(&mut [w.bind(next, w.info(0, 9, WRITES))]), (0, None));
+}
+
+#[test]
+fn qp_4_a_window_that_cannot_be_is_refused() {
+    let bench = Bench::new();
+    let w = Windows::new(&bench, IBV_MW_TYPE_2);
+    let other = Windows::new(&bench, IBV_MW_TYPE_1);
+    let key = w.key();
+    let good = w.info(0, 100, WRITES);
+    let domain = call!(alloc_pd(bench.context()));
+    let at = w.data.as_ptr();
+    let region = |access: c_uint, pd| call!(reg_mr(pd, at.cast_mut().cast(), 100, at as u64, access as c_int));
+    let regions = [
+        region(IBV_ACCESS_LOCAL_WRITE, bench.pd),
+        region(IBV_ACCESS_MW_BIND, bench.pd),
+        region(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND, domain),
+    ];
+    let mut bad: Vec<_> = regions.iter().map(|mr| w.bind(key, ibv_mw_bind_info { mr: *mr, ..good })).collect();
+    bad.extend([
+        w.bind(key ^ 0x100, good),
+        w.bind(key, w.info(1, 100, WRITES)),
+        w.bind(key, w.info(101, 1, WRITES)),
+        w.bind(key, w.info(u64::MAX, 2, WRITES)),
+        w.bind(key, w.info(0, u64::MAX, WRITES)),
+        w.bind(key, w.info(0, 1, WRITES | 1 << 5)),
+        w.bind(key, ibv_mw_bind_info { mr: null_mut(), ..good }),
+        ibv_send_wr { bind_mw: bind_mw { mw: null_mut(), rkey: key, bind_info: good }, ..w.bind(key, good) },
+        other.bind(other.key(), other.info(0, 1, WRITES)),
+        w.end(key),
+        ibv_send_wr { send_flags: IBV_SEND_INLINE, ..w.bind(key, good) },
+    ]);
+    for wr in bad {
+        assert_eq!(w.qp.send(&mut [wr]), (libc::EINVAL, Some(0)));
+    }
+    assert_eq!(bench.kernel.doorbell(DB_SQ), 0);
+    assert!(w.is_free() && call!(alloc_mw(bench.pd, 3)).is_null());
+    // What may only be read needs no right to write.
+    assert_eq!(
+        w.qp.send(&mut [
+            w.bind(key, ibv_mw_bind_info { mr: regions[1], mw_access_flags: IBV_ACCESS_REMOTE_READ, ..good })
+        ]),
+        (0, None)
+    );
+    assert_eq!(w.qp.send(&mut [w.end(key)]), (0, None));
+    for mr in regions {
+        assert_eq!(call!(dereg_mr(mr.cast())), 0);
+    }
+    call!(dealloc_pd(domain));
+}
+
+#[test]
+fn qp_4_a_bind_of_type_1_gives_the_next_key() {
+    let bench = Bench::new();
+    let w = Windows::new(&bench, IBV_MW_TYPE_1);
+    let old = w.key();
+    let bind = |qp, bind_info, send_flags| {
+        let mut wanted = ibv_mw_bind { wr_id: 7, send_flags, bind_info };
+        call!(bind_mw(qp, w.mw, &raw mut wanted))
+    };
+    assert_eq!(bind(w.qp.qp, w.info(0, 101, WRITES), 0), libc::EINVAL);
+    assert_eq!((w.key(), bind(w.qp.qp, w.info(4, 8, WRITES), IBV_SEND_SIGNALED)), (old, 0));
+    let new = old & !0xff;
+    assert_eq!((w.key(), w.bound(0), w.qp.element(0).wr_id, w.qp.element(0).flags), (new, (new, 4, 8, 2), 7, 0));
+    assert_eq!(bench.kernel.doorbell(DB_SQ), 1 << 16 | u64::from(w.qp.qpn));
+    assert_eq!((bind(w.qp.qp, w.info(0, 0, 0), 0), w.key()), (0, new + 1));
+    w.qp.modify(IBV_QPS_RESET);
+    assert_eq!((bind(w.qp.qp, w.info(0, 1, WRITES), 0), w.key()), (libc::EINVAL, new + 1));
+    let mut attr = bench.attributes(w.cq, 4);
+    attr.qp_type = IBV_QPT_UD;
+    let datagrams = call!(create_qp_ex(bench.context(), &raw mut attr));
+    assert_eq!(bind(datagrams, w.info(0, 1, WRITES), 0), libc::EINVAL);
+    call!(destroy_qp(datagrams));
+}
+
+#[test]
+fn qp_4_windows_are_bound_and_ended_call_by_call() {
+    let bench = Bench::new();
+    let w = Windows::new(&bench, IBV_MW_TYPE_2);
+    let (qp, key) = (w.qp.qp.cast::<ibv_qp_ex>(), w.key());
+    let info = w.info(1, 2, WRITES);
+    of!(qp.wr_start());
+    of!(qp.wr_bind_mw(w.mw, key, &raw const info));
+    of!(qp.wr_abort());
+    assert!(w.is_free(), "nothing was posted");
+    of!(qp.wr_start());
+    of!(qp.wr_bind_mw(w.mw, key ^ 0x100, &raw const info));
+    assert_eq!(of!(qp.wr_complete()), libc::EINVAL);
+    of!(qp.wr_start());
+    of!(qp.wr_bind_mw(w.mw, key, &raw const info));
+    assert_eq!(of!(qp.wr_complete()), 0);
+    assert!(!w.is_free());
+    of!(qp.wr_start());
+    of!(qp.wr_local_inv(key));
+    of!(qp.wr_bind_mw(w.mw, key - 1, &raw const info));
+    assert_eq!(of!(qp.wr_complete()), 0);
+    assert_eq!([0, 2].map(|at| w.bound(at)), [(key, 1, 2, 2), (key - 1, 1, 2, 2)]);
+    bench.kernel.complete(cqn(w.cq), Cqe { credit: 2, ..w.qp.cqe(OP_BIND) });
+    assert_eq!(bench.poll(w.cq)[0].opcode, IBV_WC_LOCAL_INV);
 }

@@ -135,7 +135,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    fn new(Entry { cqe, recv, message }: Entry) -> Self {
+    fn new(Entry { cqe, recv, message, .. }: Entry) -> Self {
         let carried = (cqe.flags & wqe::CQE_IMMEDIATE != 0).then_some(cqe.remaining);
         Self {
             wr_id: cqe.wr_id,
@@ -398,7 +398,9 @@ mod tests {
             credit: 3,
             phase: wqe::PHASE,
         };
-        let of = |cqe: Cqe, message| Completion::new(Entry { cqe, recv: cqe.opcode == wqe::OP_RECV, message });
+        let of = |cqe: Cqe, message| {
+            Completion::new(Entry { cqe, recv: cqe.opcode == wqe::OP_RECV, message, marked: false })
+        };
         let c = of(cqe, false);
         assert!(c.recv && c.push && c.ok().is_ok());
         assert_eq!((c.wr_id, c.qpn, c.byte_len, c.remaining, c.credit), (7, 16, 40, 11, 3));
@@ -410,8 +412,9 @@ mod tests {
         assert_eq!((invalidated.invalidated, invalidated.immediate, invalidated.remaining), (Some(11), None, 0));
         assert_eq!(message.invalidated, None);
         let write = Cqe { opcode: wqe::OP_WRITE, ..cqe };
-        let [received, sent] = [(wqe::CQE_IMMEDIATE, true), (0, false)]
-            .map(|(flags, recv)| Completion::new(Entry { cqe: Cqe { flags, ..write }, recv, message: true }));
+        let [received, sent] = [(wqe::CQE_IMMEDIATE, true), (0, false)].map(|(flags, recv)| {
+            Completion::new(Entry { cqe: Cqe { flags, ..write }, recv, message: true, marked: false })
+        });
         assert_eq!((received.recv, received.write, received.immediate), (true, true, Some(cqe.remaining)));
         assert_eq!((sent.recv, sent.write, sent.immediate, sent.byte_len), (false, true, None, cqe.byte_len));
         let read = of(Cqe { opcode: wqe::OP_READ, flags: 0, ..cqe }, true);
