@@ -7,13 +7,17 @@
 // * an answer comes two clocks after its question, and no other time.
 //
 // The table's memories are free (queue_free.sv), but for the place that is looked at: what is read there is what was
-// written last.
+// written last. Likewise what a QP denies: for one QP, any.
 module fp_keys_proof #(
     parameter KEYS = 4096,
-    parameter PW = $clog2(KEYS)
+    parameter PW = $clog2(KEYS),
+    parameter QPS = 64,
+    parameter QW = $clog2(QPS)
 ) (
     input logic                     clk, rst_in,
-    input logic                     cmd_valid, cmd_store, over_valid, ask_valid,
+    input logic                     cmd_valid, cmd_store, over_valid, ask_valid, start,
+    input logic [QW-1:0]            start_q,
+    input logic [2:0]               start_denies,
     input logic [15:0]              cmd_place,
     input berth_card_pkg::key_t     cmd,
     input berth_card_pkg::key_use_t over,
@@ -25,7 +29,8 @@ module fp_keys_proof #(
 
     logic cmd_ready, over_ready, ask_ready, told_valid;
     berth_card_pkg::admission_t told;
-    berth_fp_keys #(.KEYS(KEYS)) dut (.clk(clk), .rst(rst),
+    berth_fp_keys #(.KEYS(KEYS), .QPS(QPS)) dut (.clk(clk), .rst(rst),
+        .start(start), .start_q(start_q), .start_denies(start_denies),
         .cmd_valid(cmd_valid), .cmd_ready(cmd_ready), .cmd_store(cmd_store), .cmd_place(cmd_place), .cmd(cmd),
         .over_valid(over_valid), .over_ready(over_ready), .over(over),
         .ask_valid(ask_valid), .ask_ready(ask_ready), .ask(ask), .told_valid(told_valid), .told(told));
@@ -58,6 +63,7 @@ module fp_keys_proof #(
         \dut.bound_q , \dut.in_range_q , \dut.allowed_q , \dut.one_shot_q , \dut.fresh_q , \dut.repeats_q , \dut.begins_q ,
         \dut.goes_on_q , \dut.part_of_q ;
     (* hierconn *) wire [7:0] \dut.asid_q ;
+    (* hierconn *) wire [2:0] \dut.denies ;
 
     (* anyconst *) logic [PW-1:0] the_place;
 
@@ -71,6 +77,16 @@ module fp_keys_proof #(
     end
     wire here = \dut.place_q == the_place;
     always_comb assume (!(\dut.state_q == READ && here) || (\dut.entry == entry_s && \dut.claim == claim_s));
+
+    // ---- what the QP denies ---------------------------------------------------------------------------
+    (* anyconst *) logic [QW-1:0] the_qp;
+    logic [2:0] denies_s, denied_s;      // now; when it was asked
+    wire by_qp = asked_s.qpn[QW-1:0] == the_qp;
+    always_ff @(posedge clk) begin
+        if (start && start_q == the_qp) denies_s <= start_denies;
+        if (ask_valid && ask_ready) denied_s <= denies_s;
+    end
+    always_comb assume (!(\dut.state_q == READ && \dut.op_q == OP_ASK && by_qp) || \dut.denies == denied_s);
 
     // ---- firmware's last word on the place, and what has been let in since ---------------------------
     berth_card_pkg::key_t key_s;
@@ -111,15 +127,16 @@ module fp_keys_proof #(
         if (rst) age_q <= '0;
     end
     wire [64:0] last = {1'b0, asked_s.va} + 65'(asked_s.len - 32'd1);
-    wire right_here = scope_s.rights[0] && asked_s.right == 2'd0 || scope_s.rights[1] && asked_s.right == 2'd1
-        || scope_s.rights[2] && asked_s.right == 2'd2;
+    wire [2:0] rights = scope_s.rights & ~denied_s;
+    wire right_here = rights[0] && asked_s.right == 2'd0 || rights[1] && asked_s.right == 2'd1
+        || rights[2] && asked_s.right == 2'd2;
     wire fits = scope_s.live && key_s.key == asked_s.key && scope_s.domain == asked_s.domain && scope_s.bound
         && asked_s.va >= key_s.first && !last[64] && last[63:0] <= key_s.last && right_here;
     wire ok = told.refusal == berth_row_pkg::KEY_OK;
     wire next_part = !asked_s.again && asked_s.right == 2'd0 && asked_s.psn != claim.psn;
     always_comb if (!rst) begin
         assert (told_valid == (age_q == 2'd2));
-        if (told_valid && here) begin
+        if (told_valid && here && by_qp) begin
             assert (!ok || (fits && told.asid == scope_s.asid));
             assert (!fits || scope_s.one_shot || ok);
             if (ok && scope_s.one_shot) begin
@@ -150,7 +167,7 @@ module fp_keys_proof #(
         if (here && \dut.state_q == TELL && ask_now) begin
             assert (\dut.known_q == (scope_s.live && key_s.key == asked_s.key) && \dut.of_domain_q == (scope_s.domain == asked_s.domain)
                 && \dut.bound_q == scope_s.bound && \dut.one_shot_q == scope_s.one_shot && \dut.asid_q == scope_s.asid
-                && \dut.allowed_q == right_here);
+                && (!by_qp || \dut.allowed_q == right_here));
             assert (\dut.in_range_q == (asked_s.va >= key_s.first && !last[64] && last[63:0] <= key_s.last));
             assert (\dut.fresh_q == (!used_s && !asked_s.again));
             assert (!\dut.repeats_q || (used_s && used_qpn_s == asked_s.qpn && used_right_s == asked_s.right && asked_s.again));

@@ -368,6 +368,7 @@ mutant berth_fp_keys.sv 's/scope.live \&\& entry.key == a_q.key/scope.live/'
 mutant berth_fp_keys.sv 's/scope.domain == a_q.domain/1/'
 mutant berth_fp_keys.sv 's/in_range  *= !wraps_q \&\& /in_range = /'
 mutant berth_fp_keys.sv 's/last_q <= entry.last/a_q.va <= entry.last/'
+mutant berth_fp_keys.sv 's/scope.rights \& ~denies/scope.rights/'
 mutant berth_fp_keys.sv 's/fresh_q  *<= !claim.taken/fresh_q <= 1/'
 mutant berth_fp_keys.sv 's/begins  *= ahead == .0 \&\& !claim.over/begins = ahead == 0/'
 mutant berth_fp_keys.sv "s/if (op_q == OP_OVER) claim_new.over = 1'b1;/if (op_q == OP_OVER) claim_new = '0;/"

@@ -94,11 +94,11 @@ package berth_row_pkg;
 
     // Rows of the fast path: The half that receives
     typedef struct packed {
-        logic [1:0] zero_31_30;
+        logic [0:0] zero_31_31;
+        logic [0:0] writes_in_order; // A packet of a WRITE is taken in order only, also under selective repeat
         logic [5:0] reads; // RDMA READs and atomics that the peer may have under way, at most `MAX_READS`; 0: they go to the core
         logic [7:0] ack_every; // Packets until an ACK without being asked
-        logic [1:0] zero_15_14;
-        logic [0:0] writes_in_order; // A packet of a WRITE is taken in order only, also under selective repeat
+        logic [2:0] denies; // `RIGHT_*` that no key gives the peer here
         logic [4:0] rnr_timer; // RNR timer, as InfiniBand codes it
         logic [0:0] remote; // The peer may write to memory that it has a key for
         logic [0:0] message; // Message mode: a send fills one receive (CR-17)

@@ -91,7 +91,7 @@ fn keys() {
     let remote = Remote { va: 1, key: 2, len: 3 };
     let access = black_box(Access { remote, right: Right::Read, first: 1, packets: 1, again: false });
     calls!(keys: allocate(1, 2), register(1, 2, 3, 4, 5), deallocate(1), bind(1, Binding::default()), unbind(1), renew(1, 2));
-    calls!(keys: tag(1, 2), binding(1), words(1, 2), in_use(), check(1, 2, &access), admit(1, 2, &access), used(1, 2, 3));
+    calls!(keys: tag(1, 2), binding(1), words(1, 2), in_use(), check(1, 2, &access), check_for(1, 2, 4, &access), admit(1, 2, &access), used(1, 2, 3));
 
     let mut verbs: Verbs<64> = black_box(Verbs::default());
     let store = &mut Words(black_box([0; 8]));

@@ -51,6 +51,7 @@ const RECEIVES: recv::Mode = recv::Mode {
     reads: 0,
     ack_every: 8,
     writes_in_order: 0,
+    denies: 0,
     rnr_timer: 0,
     remote: 0,
     message: 0,

@@ -12,6 +12,8 @@ use berth_rtl_unit::{Module, Port};
 const NAME: &str = "berth_fp_keys";
 /// Keys of the module.
 const KEYS: usize = 4096;
+/// Its QPs.
+const QPS: usize = 64;
 /// Clocks from a question to its answer, whatever it is about.
 const LATENCY: u64 = 2;
 
@@ -40,6 +42,9 @@ enum Command {
 }
 
 struct Ports {
+    start: Port,
+    start_q: Port,
+    start_denies: Port,
     cmd_valid: Port,
     cmd_ready: Port,
     cmd_store: Port,
@@ -66,6 +71,8 @@ struct Rig {
     domains: Vec<u16>,
     /// The words of each place as they were stored.
     stored: Vec<[u32; 8]>,
+    /// Rights that the QPs deny.
+    denies: [u8; QPS],
     /// The answer that is due, and when.
     due: Option<(u64, [u64; 3], Ask)>,
     loading: Option<(u64, usize)>,
@@ -91,6 +98,9 @@ impl Rig {
     fn new(width: u32) -> Self {
         let mut m = Module::new(NAME, width);
         let p = Ports {
+            start: m.port("start"),
+            start_q: m.port("start_q"),
+            start_denies: m.port("start_denies"),
             cmd_valid: m.port("cmd_valid"),
             cmd_ready: m.port("cmd_ready"),
             cmd_store: m.port("cmd_store"),
@@ -115,12 +125,16 @@ impl Rig {
             spaces: vec![0; KEYS],
             domains: vec![0; KEYS],
             stored: vec![[0; 8]; KEYS],
+            denies: [0; QPS],
             due: None,
             loading: None,
             counts: [0; 8],
             told: 0,
         };
-        for _ in 0..KEYS {
+        for n in 0..KEYS {
+            rig.m.set(rig.p.start, u8::from(n < QPS));
+            rig.m.set(rig.p.start_q, n as u16);
+            rig.m.set(rig.p.start_denies, 0u8);
             assert!(!rig.step(None, None, None).0, "it is emptied first");
         }
         rig
@@ -197,9 +211,10 @@ impl Rig {
         if let Some(ask) = ask.filter(|_| taken.2) {
             let Ask { domain, qpn, access, claim } = ask;
             let binding = self.keys.binding(access.remote.key).copied().unwrap_or_default();
+            let denies = self.denies[usize::from(qpn) % QPS];
             let answer = match claim {
-                true => self.keys.check(domain, qpn.into(), &access),
-                false => self.keys.clone().check(domain, qpn.into(), &access),
+                true => self.keys.check_for(domain, qpn.into(), denies, &access),
+                false => self.keys.clone().check_for(domain, qpn.into(), denies, &access),
             };
             let asid = self.spaces[access.remote.key as usize >> 8 & (KEYS - 1)];
             let told = [code(answer).into(), binding.one_shot.into(), asid.into()];
@@ -207,6 +222,16 @@ impl Rig {
         }
         self.m.edge();
         taken
+    }
+
+    /// A QP begins anew.
+    fn start(&mut self, qpn: u16, denies: u8) {
+        self.m.set(self.p.start, 1u8);
+        self.m.set(self.p.start_q, qpn);
+        self.m.set(self.p.start_denies, denies);
+        self.step(None, None, None);
+        self.m.set(self.p.start, 0u8);
+        self.denies[usize::from(qpn)] = denies;
     }
 
     /// Steps with the same offers until one is taken.
@@ -297,6 +322,10 @@ fn round(width: u32, seed: u64) -> [u64; 8] {
                     command = None;
                 }
             }
+        }
+        if rng.chance(0.02) {
+            let denies = if rng.chance(0.7) { 0 } else { rng.below(8) as u8 };
+            rig.start(rng.below(4) as u16, denies);
         }
         if over.is_none() && !open.is_empty() && rng.chance(0.1) {
             let Ask { qpn, access, .. } = open[rng.below(open.len() as u64) as usize];
@@ -411,6 +440,25 @@ fn qp_12_a_one_shot_key_serves_one_operation() {
         rig.keys.bind(key, binding).expect("bound");
         rig.store(key);
         assert_eq!([rig.ask(other), rig.ask(write)], [ok, used]);
+    }
+}
+
+#[test]
+fn qp_9_a_queue_pair_gives_its_peer_no_right_that_it_denies() {
+    for width in Module::widths(NAME).into_iter().take(1) {
+        let mut rig = Rig::new(width);
+        let key = rig.keys.allocate(1, 5 << 8).expect("a key");
+        let all = READ | WRITE | ATOMIC;
+        rig.keys.bind(key, Binding { va: 0, len: 9, rights: all, one_shot: false, region: 0 }).expect("bound");
+        rig.store(key);
+        for (right, bit) in [(Right::Read, READ), (Right::Write, WRITE), (Right::Atomic, ATOMIC)] {
+            for denies in 0..8 {
+                rig.start(63, denies);
+                let ask = Ask { domain: 1, qpn: 63, access: access(key, 0, 8, right), claim: true };
+                let answer = if denies & bit != 0 { recv::KEY_RIGHT } else { recv::KEY_OK };
+                assert_eq!([rig.ask(ask), rig.ask(Ask { qpn: 62, ..ask })], [answer.into(), recv::KEY_OK.into()]);
+            }
+        }
     }
 }
 

@@ -157,6 +157,20 @@ fn qp_11_a_write_that_no_key_lets_in_touches_nothing() {
             let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteAccess), sack: None };
             assert_eq!(nak, Some(refused), "{what}");
         }
+        for (denies, world) in
+            [WRITE, READ | ATOMIC].into_iter().flat_map(|denies| peers().map(|world| (denies, world)))
+        {
+            let mut rig = Rig::new(World { width, denies: denies.into(), ..world }, 1);
+            let va = base(rig.qps[0].q);
+            one_write(
+                &mut rig,
+                Binding { va, len: 5000, rights: READ | WRITE | ATOMIC, ..Binding::default() },
+                va,
+                10,
+                |key| key,
+            );
+            assert_eq!(rig.broken(0), (denies == WRITE).then_some(8), "{denies} is denied");
+        }
     }
 }
 
@@ -235,6 +249,20 @@ fn qp_11_a_read_that_no_key_lets_in_reads_nothing() {
             let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteAccess), sack: None };
             assert_eq!(nak, Some(refused), "{what}");
         }
+        for (denies, world) in
+            [READ, WRITE | ATOMIC].into_iter().flat_map(|denies| peers().map(|world| (denies, world)))
+        {
+            let mut rig = Rig::new(World { width, denies: denies.into(), ..world }, 1);
+            let va = base(rig.qps[0].q);
+            one_read(
+                &mut rig,
+                Binding { va, len: 5000, rights: READ | WRITE | ATOMIC, ..Binding::default() },
+                va,
+                10,
+                |key| key,
+            );
+            assert_eq!(rig.broken(0), (denies == READ).then_some(8), "{denies} is denied");
+        }
     }
 }
 
@@ -293,6 +321,18 @@ fn qp_11_an_atomic_that_no_key_lets_in_changes_nothing() {
             let nak = rig.replies.last().map(|reply| reply.body);
             let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteAccess), sack: None };
             assert_eq!(nak, Some(refused), "{what}");
+        }
+        for denies in [ATOMIC, READ | WRITE] {
+            let mut rig = Rig::new(World { width, denies: denies.into(), ..World::default() }, 1);
+            let va = target(rig.qps[0].q) + 104;
+            one_atomic(
+                &mut rig,
+                Binding { va, len: 8, rights: READ | WRITE | ATOMIC, ..Binding::default() },
+                fetch_add(va, 1),
+                |key| key,
+            );
+            assert_eq!(rig.broken(0), (denies == ATOMIC).then_some(8), "{denies} is denied");
+            assert_eq!(rig.qps[0].carried_out, usize::from(denies != ATOMIC));
         }
     }
 }

@@ -164,6 +164,7 @@ fn receiving() {
             list_loss: percent(rng, 30),
             timeout: 4000,
             reads: rng.between(1, u64::from(MAX_READS)) as u32,
+            denies: 0,
         };
         let verdicts = receive(Rig::new(world, rng.draw()), rng);
         seen.lock().expect("no scenario has failed").iter_mut().zip(verdicts).for_each(|(sum, n)| *sum += n);

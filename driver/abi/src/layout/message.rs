@@ -6,6 +6,10 @@
 
 use super::card::CONTROL_QPN;
 use super::ring::*;
+use super::rows::recv::{RIGHT_ATOMIC, RIGHT_READ, RIGHT_WRITE};
+
+/// All `RIGHT_*` that a key can give.
+pub const ALL_RIGHTS: u32 = RIGHT_READ | RIGHT_WRITE | RIGHT_ATOMIC;
 
 /// Word of a message whose bits 7:0 are its [`code`].
 pub const CODE: usize = 0;
@@ -425,6 +429,8 @@ messages! {
         retries: u8 = 11 . 0,
         /// RDMA READ requests under way that the peer takes; no more go than the QP was made for.
         reads: u8 = 11 . 8,
+        /// `RIGHT_*` that no key gives the peer by this QP.
+        denies: u8 = 11 . 16,
         /// The peer's MAC address, bytes 0 to 3, byte 0 in the highest bits; 0 with `mac_last`: to be found out by ARP.
         mac_first: u32 = 12,
         /// Bytes 4 and 5, byte 4 in the higher bits.
@@ -528,6 +534,7 @@ impl QpPeer {
             && is_mtu(self.mtu)
             && self.rnr_timer <= MAX_RNR_TIMER
             && self.rnr_retries <= RNR_FOR_EVER
+            && self.denies as u32 & !ALL_RIGHTS == 0
             && self.mac_first >> 24 & 1 == 0
             && self.mac_last >> 16 == 0
     }

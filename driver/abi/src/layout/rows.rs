@@ -232,12 +232,14 @@ pub mod recv {
     records! { u32;
         /// How the QP receives.
         Mode {
+            /// A packet of a WRITE is taken in order only, also under selective repeat.
+            writes_in_order: 30 30,
             /// RDMA READs and atomics that the peer may have under way, at most `MAX_READS`; 0: they go to the core.
             reads: 29 24,
             /// Packets until an ACK without being asked.
             ack_every: 23 16,
-            /// A packet of a WRITE is taken in order only, also under selective repeat.
-            writes_in_order: 13 13,
+            /// `RIGHT_*` that no key gives the peer here.
+            denies: 15 13,
             /// RNR timer, as InfiniBand codes it.
             rnr_timer: 12 8,
             /// The peer may write to memory that it has a key for.

@@ -525,6 +525,7 @@ impl Qp {
         self.rq.psn = peer.peer_psn;
         self.log2_mtu = peer.mtu.trailing_zeros() as u8;
         self.rnr_timer = peer.rnr_timer as u8;
+        self.denies = peer.denies;
         self.receives_only = peer.receives_only;
         self.fast.window = FAST_WINDOW as u8;
         if !peer.receives_only {
@@ -539,6 +540,7 @@ impl Qp {
         self.epoch = self.epoch.max(1);
         self.lists.epoch = self.epoch;
         self.bound = true;
+        self.denies = peer.denies;
         self.peer_qpn = peer.peer_qpn;
         self.log2_mtu = peer.mtu.trailing_zeros() as u8;
         self.receives_only = peer.receives_only;

@@ -176,6 +176,8 @@ pub struct Qp {
     pub rnr_timer: u8,
     /// How often in a row a foreign peer may have no receive.
     pub rnr_retries: u8,
+    /// `RIGHT_*` that no key gives the peer.
+    pub denies: u8,
     /// READ requests that the host wants it to have under way.
     pub reads_wanted: u8,
     /// The host has named its peer and it receives, but the host has not yet said how it sends.
@@ -264,6 +266,7 @@ impl Qp {
         gone: false,
         rnr_timer: 0,
         rnr_retries: 0,
+        denies: 0,
         reads_wanted: 0,
         receives_only: false,
         reads: 0,
@@ -331,6 +334,7 @@ impl Qp {
     pub(super) fn connected<H: Hw>(&mut self, ip: u32, sh: &mut Shared, hw: &mut H) {
         hw.log(Log::Connected(self.qpn(), ip, self.peer_qpn));
         self.state = CONNECTED;
+        (self.sq.deadline, self.sq.tries) = (0, Tries::NONE);
         self.tell_peer = !self.foreign;
         self.notify(EVENT_ESTABLISHED, sh);
     }

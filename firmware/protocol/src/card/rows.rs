@@ -199,6 +199,7 @@ impl Qp {
                 ack_every: FAST_ACK_EVERY,
                 // Programs of verbs expect it.
                 writes_in_order: self.bound as u32,
+                denies: self.denies as u32,
                 rnr_timer: self.rnr_timer as u32,
                 message: self.message as u32,
                 foreign: self.foreign as u32,

@@ -617,6 +617,14 @@ impl<const N: usize> Keys<N> {
     /// # Errors
     /// [`Refusal`].
     pub fn check(&mut self, domain: u16, qpn: u32, access: &Access) -> Result<(), Refusal> {
+        self.check_for(domain, qpn, 0, access)
+    }
+
+    /// Likewise; to peers of this QP no key gives the rights `denies` (IBTA 11.2.5.2, the QP's "RDMA Access Control").
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn check_for(&mut self, domain: u16, qpn: u32, denies: u8, access: &Access) -> Result<(), Refusal> {
         let Some(entry) = self.find_mut(access.remote.key) else {
             return Err(Refusal::Unknown);
         };
@@ -640,7 +648,7 @@ impl<const N: usize> Keys<N> {
             Right::Write => WRITE,
             Right::Atomic => ATOMIC,
         };
-        if !rule::holds(Rule::KeyGivesRight, binding.rights & right != 0) {
+        if !rule::holds(Rule::KeyGivesRight, binding.rights & !denies & right != 0) {
             return Err(Refusal::Right);
         }
         if !binding.one_shot {

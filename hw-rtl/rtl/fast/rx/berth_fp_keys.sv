@@ -13,10 +13,17 @@
 // reset the table is emptied first, a place a clock, and nothing is taken meanwhile.
 module berth_fp_keys #(
     // Keys, a power of two from 2 to 65,536.
-    parameter int unsigned KEYS = 4096
+    parameter int unsigned KEYS = 4096,
+    // QPs, a power of two.
+    parameter int unsigned QPS = 64,
+    parameter int unsigned QW = $clog2(QPS)
 ) (
     input  logic                       clk,
     input  logic                       rst,
+    // A QP begins anew; no key gives its peer the rights `start_denies`.
+    input  logic                       start,
+    input  logic [QW-1:0]              start_q,
+    input  logic [2:0]                 start_denies,
     // Firmware stores the key of a place, or loads it; `loaded` is there two clocks later, until the next one.
     input  logic                       cmd_valid,
     output logic                       cmd_ready,
@@ -120,6 +127,20 @@ module berth_fp_keys #(
       .rdata(claim)
   );
 
+  logic [2:0] denies;
+  berth_fp_mem #(
+      .WIDTH(3),
+      .DEPTH(QPS)
+  ) m_denies (
+      .clk,
+      .we(start),
+      .waddr(start_q),
+      .wdata(start_denies),
+      .re(take),
+      .raddr(ask.qpn[QW-1:0]),
+      .rdata(denies)
+  );
+
   // ---- what is compared ----------------------------------------------------------------------------
   logic known, of_domain, in_range, allowed, same, part_of, begins, goes_on;
   logic known_q, of_domain_q, bound_q, in_range_q, allowed_q, one_shot_q, fresh_q, repeats_q, begins_q, goes_on_q, part_of_q;
@@ -129,11 +150,13 @@ module berth_fp_keys #(
   assign known     = scope.live && entry.key == a_q.key;
   assign of_domain = scope.domain == a_q.domain;
   assign in_range    = !wraps_q && a_q.va >= entry.first && last_q <= entry.last;
+  logic [2:0] rights;
+  assign rights    = scope.rights & ~denies;
   always_comb begin
     case (a_q.right)
-      berth_card_pkg::RIGHT_BIT_READ:   allowed = (scope.rights & berth_row_pkg::RIGHT_READ) != '0;
-      berth_card_pkg::RIGHT_BIT_WRITE:  allowed = (scope.rights & berth_row_pkg::RIGHT_WRITE) != '0;
-      berth_card_pkg::RIGHT_BIT_ATOMIC: allowed = (scope.rights & berth_row_pkg::RIGHT_ATOMIC) != '0;
+      berth_card_pkg::RIGHT_BIT_READ:   allowed = (rights & berth_row_pkg::RIGHT_READ) != '0;
+      berth_card_pkg::RIGHT_BIT_WRITE:  allowed = (rights & berth_row_pkg::RIGHT_WRITE) != '0;
+      berth_card_pkg::RIGHT_BIT_ATOMIC: allowed = (rights & berth_row_pkg::RIGHT_ATOMIC) != '0;
       default:                          allowed = 1'b0;
     endcase
   end

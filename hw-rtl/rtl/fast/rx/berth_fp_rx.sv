@@ -522,10 +522,14 @@ module berth_fp_rx #(
   assign read_ask_ready = ask_ready && !ask_valid;
   always_ff @(posedge clk) if (keys_ready) told_to_q <= {read_ask_ready, ask_ready && ask_valid, claim_valid};
   berth_fp_keys #(
-      .KEYS(KEYS)
+      .KEYS(KEYS),
+      .QPS(QPS)
   ) keys (
       .clk,
       .rst,
+      .start(qp_starts),
+      .start_q(fc.qpn[QW-1:0]),
+      .start_denies(c_mode.denies),
       .cmd_valid(c_state_q == C_KEY),
       .cmd_ready(key_ready),
       .cmd_store(command_q == berth_row_pkg::RECV_CMD_KEY_STORE),

@@ -91,6 +91,8 @@ pub struct World {
     pub timeout: u32,
     /// READs that the far end has under way at most, and the RTL takes; 0: none.
     pub reads: u32,
+    /// Rights that no key gives the far end.
+    pub denies: u32,
 }
 
 impl Default for World {
@@ -121,6 +123,7 @@ impl Default for World {
             list_loss: 0,
             timeout: 20_000,
             reads: MAX_READS,
+            denies: 0,
         }
     }
 }
@@ -254,6 +257,7 @@ struct Credits<'a> {
     to: u32,
     keys: &'a mut Keys<64>,
     qpn: u32,
+    denies: u8,
     /// What the RTL has found out about the memory.
     memory: Admit,
 }
@@ -265,8 +269,9 @@ impl Target for Credits<'_> {
     fn access(&mut self, access: &Access) -> Admit {
         // Whether the memory is there is asked for when the key opens it; the key is claimed when it is.
         match self.memory {
-            Admit::Yes => self.keys.admit(DOMAIN, self.qpn, access),
-            memory if self.keys.clone().check(DOMAIN, self.qpn, access).is_ok() => memory,
+            Admit::Yes if self.keys.check_for(DOMAIN, self.qpn, self.denies, access).is_ok() => Admit::Yes,
+            Admit::Yes => Admit::No,
+            memory if self.keys.clone().check_for(DOMAIN, self.qpn, self.denies, access).is_ok() => memory,
             _ => Admit::No,
         }
     }
@@ -649,6 +654,7 @@ impl Rig {
         let mode = recv::Mode {
             ack_every: 4,
             rnr_timer: RNR_TIMER,
+            denies: w.denies,
             reads: w.reads,
             remote: 1,
             message: w.message_mode.into(),
@@ -1541,7 +1547,8 @@ impl Rig {
                     10 => Admit::Failed,
                     _ => Admit::Yes,
                 };
-                let mut target = Credits { qp: &sizes, from: qp.complete, to, keys, qpn, memory };
+                let mut target =
+                    Credits { qp: &sizes, from: qp.complete, to, keys, qpn, denies: self.world.denies as u8, memory };
                 let old = psn.wrapping_sub(qp.model.arrival().placed().get()) & 0x80_0000 != 0;
                 let judge = |verdict| match verdict {
                     Verdict::Place(_) => (0, 0),
