@@ -25,10 +25,12 @@ fn ip(node: usize) -> u32 {
 /// Two cards with a queue pair each.
 fn ends(seed: u64) -> (World, [User; 2]) {
     let mut w = World::new(2, seed);
-    let made = [0, 1].map(|node| {
-        w.create_qp(node, QPNS[node], ASID, |qp| (qp.mode, qp.reads, qp.peer_reads) = (MODE_MESSAGE, 3, 5))
-    });
+    let made = [0, 1].map(|node| make(&mut w, node));
     (w, made)
+}
+
+fn make(w: &mut World, node: usize) -> User {
+    w.create_qp(node, QPNS[node], ASID, |qp| (qp.mode, qp.reads, qp.peer_reads) = (MODE_MESSAGE, 3, 5))
 }
 
 /// What the host of `node` says of its end's peer.
@@ -40,6 +42,7 @@ fn named(node: usize) -> QpPeer {
         psn: 5,
         peer_psn: 9,
         mtu: [1024, 512][node].min(MTU),
+        denies: 1 << node,
         berth: true,
         receives_only: true,
         ..QpPeer::default()
@@ -73,7 +76,7 @@ fn assert_bound(w: &World, ends: &[User; 2]) {
         let mode = send::Mode::from_word(word(w, user, TX, send::MODE));
         assert_eq!((mode.foreign, mode.selective, mode.message, mode.log2_mtu, mode.reads), (0, 1, 1, 9, 3));
         let mode = recv::Mode::from_word(word(w, user, RX, recv::MODE));
-        assert_eq!((mode.foreign, mode.writes_in_order), (0, 1));
+        assert_eq!((mode.foreign, mode.writes_in_order, mode.denies), (0, 1, 1 << user.node));
     }
     for [a, b] in [[0, 1], [1, 0]].map(|pair| pair.map(|n| &ends[n])) {
         assert_eq!(word(w, a, TX, send::PSN), word(w, b, RX, recv::PSN));
@@ -160,9 +163,25 @@ fn ap_1_an_end_without_a_partner_fails() {
             }
         }
         name(&mut w, 0);
+        w.run(10_000_000);
+        assert_eq!(state(&w, &ends[0]), CONNECTING, "it is asked for again");
         assert_eq!(w.failed(0, QPNS[0]), REASON_PEER_LOST);
         assert_eq!(state(&w, &ends[0]), ERROR);
     }
+}
+
+#[test]
+fn ap_1_a_partner_that_is_made_late_is_found() {
+    let (mut w, mut ends) = ends(8);
+    assert_eq!(w.command(1, QpDestroy { qpn: QPNS[1] }.encode()).status, CMD_OK);
+    name(&mut w, 0);
+    w.run(10_000_000);
+    ends[1] = make(&mut w, 1);
+    name(&mut w, 1);
+    w.run(3_000_000);
+    assert_bound(&w, &ends);
+    w.run(50_000_000);
+    assert_bound(&w, &ends);
 }
 
 #[test]
@@ -233,5 +252,35 @@ fn ap_1_cards_that_meet_with_many_ends_at_once_call_nothing_malformed() {
             assert_eq!(w.nodes[node].card.state_of(qpn), CONNECTED, "seed {seed}");
         }
         assert_eq!([0, 1].map(|n| w.counter(n, F_CONTROL_BAD)), [0, 0], "seed {seed}");
+    }
+}
+
+/// As programs do that begin anew after an error: one host after the other.
+#[test]
+fn ap_1_ends_that_are_reset_one_after_the_other_meet_again() {
+    for (first, fails, seed) in [(0, false), (0, true), (1, false), (1, true)]
+        .into_iter()
+        .flat_map(|(first, fails)| (0..20).map(move |seed| (first, fails, seed)))
+    {
+        let (mut w, mut ends) = bound(seed);
+        if fails {
+            for node in [0, 1] {
+                assert_eq!(w.command(node, Disconnect { qpn: QPNS[node] }.encode()).status, CMD_OK);
+            }
+            w.run(1_000_000 * (seed % 3));
+        }
+        for node in [first, 1 - first] {
+            assert_eq!(w.command(node, QpDestroy { qpn: QPNS[node] }.encode()).status, CMD_OK);
+            ends[node] = make(&mut w, node);
+            name(&mut w, node);
+            w.run(50_000 * (seed % 7));
+        }
+        w.run(50_000_000);
+        println!("{first} {fails} {seed}");
+        assert_bound(&w, &ends);
+        posted(&mut w, &ends[0]);
+        posted(&mut w, &ends[1]);
+        w.run(500_000_000);
+        assert_bound(&w, &ends);
     }
 }

@@ -398,7 +398,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             REC_REQ => return self.take_request(now, i, m, at, hw),
             REC_REP => return self.take_reply(i, qpn, m, at, hw),
             REC_DREQ => return self.take_end(now, i, qpn, m, at, hw),
-            REC_BIND => return self.take_bind(i, qpn, m, at, hw),
+            REC_BIND => return self.take_bind(now, i, qpn, m, at, hw),
             _ => (),
         }
         let epoch = m.word(at, 1);
@@ -524,16 +524,19 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
 
     /// The host of a QP of peer `i` has named QP `qpn` as its peer. Each end says so when its own host has done the same,
     /// and again when it then hears it of an end that does not know its epoch.
-    fn take_bind<H: Hw>(&mut self, i: usize, qpn: u32, m: &Records, at: usize, hw: &mut H) {
+    fn take_bind<H: Hw>(&mut self, now: u64, i: usize, qpn: u32, m: &Records, at: usize, hw: &mut H) {
         let Some((end, ours)) = Self::end_of(m, at, 2, 5) else {
             hw.count(F_CONTROL_BAD, 1);
             return;
         };
         let (epoch, ip) = (m.word(at, 1), self.peers.get(i).map_or(0, |peer| peer.ip));
-        let (state, named) = self.qp(qpn).map_or((FREE, false), |(qp, _)| {
-            let same = qp.bound && !qp.gone && qp.peer as usize == i + 1 && qp.peer_qpn == end.qpn && qp.suits(&end);
+        let (state, named, earlier) = self.qp(qpn).map_or((FREE, false, false), |(qp, _)| {
+            let pair = qp.bound && qp.peer as usize == i + 1 && qp.peer_qpn == end.qpn;
             let known = epoch == 0 || epoch == qp.epoch;
-            (qp.state, same && known && ours && (qp.is_asking() || qp.peer_epoch == end.epoch))
+            let named = pair && !qp.gone && qp.suits(&end) && known && ours;
+            let same = qp.is_asking() || qp.peer_epoch == end.epoch;
+            // The two have a connection, and the peer's host has begun anew.
+            (qp.state, named && same, pair && epoch == 0 && !same && qp.state == CONNECTED)
         });
         match state {
             // Its host is still to name its peer, and it then says so.
@@ -557,8 +560,13 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                     self.hand_over(qpn, hw);
                 }
             }
-            // It has no partner here.
-            _ => self.tell(i, Request { state: REQUEST_STALE, end: End { psn: 0, ..end }, ..Request::FREE }),
+            // It has no partner here, or not yet.
+            _ => {
+                if let Some((qp, sh)) = self.qp(qpn).filter(|_| earlier) {
+                    qp.peer_gone(now, sh, hw);
+                }
+                self.tell(i, Request { state: REQUEST_STALE, end: End { psn: 0, ..end }, ..Request::FREE });
+            }
         }
     }
 

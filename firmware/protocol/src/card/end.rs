@@ -2,6 +2,7 @@
 //! How a connection ends: closed, or in error.
 
 use super::hw::{Hw, Log};
+use super::limits::TIMEOUT;
 use super::qp::{
     CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, EVENT_CLOSED, EVENT_ERROR, Qp, TODO_BIND, TODO_DREQ, TODO_GO,
     TODO_RECALL, TODO_RECALLED, TODO_REP, TODO_REQ, TODO_RTU,
@@ -52,7 +53,7 @@ impl Qp {
         sh.close_work.add(self.at());
     }
 
-    /// The peer has ended a connection that the hosts have made. What has come stays, and receives are not flushed: a host
+    /// The peer has ended a connection that the hosts have made, or knows nothing of it. What has come stays, and receives are not flushed: a host
     /// hears of a peer that is gone when it sends (IBTA 9.9.2.1.4).
     #[inline(never)]
     pub(super) fn peer_gone<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
@@ -61,7 +62,13 @@ impl Qp {
         }
         self.tell_peer = false;
         if self.state == CONNECTING {
-            return self.fail(status::REASON_PEER_LOST, status::WC_RETRY_EXCEEDED, sh, hw);
+            // Its host may still name this end, or begin anew: it is asked again after a time.
+            let wait = self.sq.tries.back_off(TIMEOUT.into());
+            if !self.sq.tries.expired(self.retries) {
+                return self.fail(status::REASON_PEER_LOST, status::WC_RETRY_EXCEEDED, sh, hw);
+            }
+            self.sq.deadline = now + wait;
+            return sh.arm(self.sq.deadline, hw);
         }
         self.gone = true;
         // Nobody takes its lists any more.

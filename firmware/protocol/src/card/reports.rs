@@ -4,7 +4,7 @@
 use super::Card;
 use super::hw::{Hw, Log};
 use super::limits::{TIMEOUT, rnr_cycles};
-use super::qp::{CONNECTED, Due, Qp, TODO_GO};
+use super::qp::{CONNECTED, Due, Qp, TODO_BIND, TODO_GO};
 use super::shared::Shared;
 use crate::base::rule::{self, Rule};
 use crate::credit::policy::Use;
@@ -40,6 +40,9 @@ impl Qp {
     #[inline(never)]
     pub fn fast_timer<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
         self.sq.deadline = 0;
+        if self.is_asking() {
+            return self.tell(TODO_BIND, sh);
+        }
         if self.state != CONNECTED {
             sh.close_work.add(self.at());
             return;
