@@ -8,8 +8,7 @@ use crate::{
     abi::{
         counters::*,
         ioctl::{self, MAX_DOMAINS, REGISTER_ONE_SHOT},
-        message::{CmdDone, KeyBind, KeyFree, KeyRegister, KeysDrop},
-        rows::recv,
+        message::{CmdDone, KeyBind, KeyFree, KeyRegister, KeysDrop, ALL_RIGHTS},
         wide,
     },
     card::PAGE,
@@ -42,8 +41,7 @@ struct Bound {
 impl Bound {
     /// From a call, if it can be.
     fn of(arg: &ioctl::Register) -> Result<Self> {
-        let known = recv::RIGHT_READ | recv::RIGHT_WRITE | recv::RIGHT_ATOMIC;
-        if arg.rights & !known != 0 || arg.flags & !REGISTER_ONE_SHOT != 0 {
+        if arg.rights & !ALL_RIGHTS != 0 || arg.flags & !REGISTER_ONE_SHOT != 0 {
             return Err(EINVAL);
         }
         let null = arg.va == 0 && arg.len == 0;

@@ -10,7 +10,7 @@ use crate::{
         },
         host::HOST_CLOCK_HZ,
         ioctl,
-        message::QpPeer,
+        message::{QpPeer, ALL_RIGHTS},
         ring::MODE_MESSAGE,
         rows::recv,
         verbs::{VerbsContext, VerbsCq, VerbsQp, VerbsQpChange, VerbsSrq, VERBS_ABI},
@@ -127,6 +127,14 @@ fn check_memory(va: u64, bytes: u64, access: Access) -> Result {
     Ok(())
 }
 
+/// `RIGHT_*` that peers have.
+fn rights(access: Access) -> u32 {
+    let right = |has: bool, right: u32| if has { right } else { 0 };
+    right(access.read, recv::RIGHT_READ)
+        | right(access.write, recv::RIGHT_WRITE)
+        | right(access.atomic, recv::RIGHT_ATOMIC)
+}
+
 /// What a region is to be, if it can.
 fn registration(va: u64, bytes: u64, access: Access) -> Result<ioctl::Register> {
     let everything = va == 0 && bytes == u64::MAX;
@@ -134,10 +142,7 @@ fn registration(va: u64, bytes: u64, access: Access) -> Result<ioctl::Register> 
     if !everything {
         check_memory(va, bytes, access)?;
     }
-    let right = |has: bool, right: u32| if has { right } else { 0 };
-    let rights = right(access.read, recv::RIGHT_READ)
-        | right(access.write, recv::RIGHT_WRITE)
-        | right(access.atomic, recv::RIGHT_ATOMIC);
+    let rights = rights(access);
     let mut arg = ioctl::Register::default();
     // What peers may not use has a key that opens nothing.
     if rights != 0 && bytes != 0 {
@@ -173,6 +178,7 @@ fn meet(qp: &CardQp, to: &Attributes, receives_only: bool) -> Result {
         // 0 would be the default.
         retries: to.retries.max(1),
         reads: to.reads,
+        denies: (ALL_RIGHTS & !rights(Access::by(to))) as u8,
         receives_only,
         berth: is_berth,
         ..QpPeer::default()

@@ -141,11 +141,10 @@ unsafe extern "C" fn query_device<T: Driver>(
     attr.max_srq_wr = limits.shared;
     attr.max_srq_sge = limits.queue.receive_ranges;
     attr.max_qp_wr = limits.queue.sends.min(limits.queue.receives);
-    attr.device_cap_flags = u64::from(
-        bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_RC_RNR_NAK_GEN
-            | bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_MEM_WINDOW
-            | bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B,
-    );
+    attr.device_cap_flags = (bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_RC_RNR_NAK_GEN
+        | bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_MEM_WINDOW
+        | bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B)
+        as u64;
     attr.kernel_cap_flags = u64::from(
         bindings::ib_kernel_cap_flags_IBK_ON_DEMAND_PAGING
             | bindings::ib_kernel_cap_flags_IBK_LOCAL_DMA_LKEY,
@@ -176,7 +175,11 @@ unsafe extern "C" fn query_device<T: Driver>(
             | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_RECV
             | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_WRITE
             | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_READ
-            | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_ATOMIC;
+            | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_ATOMIC
+            | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_SRQ_RECV;
+    attr.odp_caps.per_transport_caps.ud_odp_caps =
+        bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_SEND
+            | bindings::ib_odp_transport_cap_bits_IB_ODP_SUPPORT_RECV;
     0
 }
 
@@ -591,7 +594,7 @@ unsafe extern "C" fn reg_user_mr<T: Driver>(
     make().unwrap_or_else(|e: Error| e.to_ptr())
 }
 
-/// What `IB_ACCESS_*` allow.
+/// What `IB_ACCESS_*` of a region allow.
 fn access_of(flags: c_int) -> Result<Access> {
     let has = |bit: bindings::ib_access_flags| flags as u32 & bit != 0;
     if has(bindings::ib_access_flags_IB_ZERO_BASED)
@@ -599,12 +602,7 @@ fn access_of(flags: c_int) -> Result<Access> {
     {
         return Err(EOPNOTSUPP);
     }
-    Ok(Access {
-        local_write: has(bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE),
-        write: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE),
-        read: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_READ),
-        atomic: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC),
-    })
+    Ok(Access::from_raw(flags))
 }
 
 /// Changes a region. One that goes to another protection domain is a new one, with another key, and the core ends the old one.

@@ -188,6 +188,24 @@ pub(crate) struct Access {
     pub(crate) atomic: bool,
 }
 
+impl Access {
+    /// What keys may give a queue pair's peer.
+    pub(crate) fn by(attributes: &Attributes) -> Self {
+        Self::from_raw(attributes.access)
+    }
+
+    /// What `IB_ACCESS_*` allow.
+    pub(super) fn from_raw(flags: c_int) -> Self {
+        let has = |bit: bindings::ib_access_flags| flags as u32 & bit != 0;
+        Self {
+            local_write: has(bindings::ib_access_flags_IB_ACCESS_LOCAL_WRITE),
+            write: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_WRITE),
+            read: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_READ),
+            atomic: has(bindings::ib_access_flags_IB_ACCESS_REMOTE_ATOMIC),
+        }
+    }
+}
+
 /// What a device has room for, and what it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {

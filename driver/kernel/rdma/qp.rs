@@ -112,6 +112,8 @@ impl Capacity {
 pub(crate) struct Path {
     /// Own GID.
     pub(crate) source: [u8; 16],
+    /// Its place in the table.
+    pub(crate) source_index: u8,
     /// The peer's GID.
     pub(crate) destination: [u8; 16],
     /// The MAC address that frames go to.
@@ -128,7 +130,7 @@ pub(crate) struct Attributes {
     /// `IB_QP_*` of those that were given since the queue pair was made.
     given: u32,
     /// `IB_ACCESS_*`.
-    access: c_int,
+    pub(super) access: c_int,
     /// The way to the peer.
     pub(crate) path: Path,
     /// Path MTU in bytes.
@@ -194,6 +196,10 @@ impl Attributes {
             self.qkey = raw.qkey;
         }
         if has(bindings::ib_qp_attr_mask_IB_QP_ACCESS_FLAGS) {
+            let has_peer = matches!(state, QpState::ReadyToReceive | QpState::ReadyToSend);
+            if kind == QpKind::Reliable && has_peer && self.access != raw.qp_access_flags {
+                return Err(EOPNOTSUPP);
+            }
             self.access = raw.qp_access_flags;
         }
         if has(bindings::ib_qp_attr_mask_IB_QP_AV) {
@@ -259,6 +265,7 @@ impl Attributes {
             raw.ah_attr.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
             raw.ah_attr.port_num = 1;
             raw.ah_attr.ah_flags = bindings::ib_ah_flags_IB_AH_GRH as u8;
+            raw.ah_attr.grh.sgid_index = self.path.source_index;
             raw.ah_attr.grh.hop_limit = self.path.hops;
             raw.ah_attr.grh.traffic_class = self.path.class;
             // SAFETY: Unions of bytes, of which the type says which part there is.
@@ -282,6 +289,7 @@ pub(super) fn path(raw: &bindings::rdma_ah_attr) -> Result<Path> {
     Ok(unsafe {
         Path {
             source: *(*raw.grh.sgid_attr).gid.raw.as_ref(),
+            source_index: raw.grh.sgid_index,
             destination: *raw.grh.dgid.raw.as_ref(),
             mac: raw.__bindgen_anon_1.roce.as_ref().dmac,
             hops: raw.grh.hop_limit,
