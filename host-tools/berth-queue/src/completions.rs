@@ -144,6 +144,13 @@ impl Completions {
         self.taken.pop_front().transpose()
     }
 
+    /// Takes all entries that are there, and drops those of which `hides` says that nobody is to see them. The others are given
+    /// out later.
+    pub fn sift(&mut self, mut hides: impl FnMut(&Entry) -> bool) {
+        while self.take_one() {}
+        self.taken.retain(|entry| !entry.as_ref().is_ok_and(&mut hides));
+    }
+
     /// Tells the card of entries taken, if it might run out of room otherwise.
     pub fn tell(&mut self, doorbells: &Doorbells) {
         let slack = u64::from(self.ring.entries - self.capacity);

@@ -7,13 +7,13 @@ use std::ptr::null_mut;
 use berth_abi::wqe::{MAX_INLINE, MAX_SGE, Sge};
 use berth_queue::{Operation, Remote, gather};
 
+use crate::bound::{Change, bind};
 use crate::building::{Open, Stored, wr_set_inline_data, wr_set_sge};
 use crate::errno::{errno, failed};
 use crate::lock::Held;
 use crate::queue_pair::{self, SendQueue, may_send, ours};
 use crate::rdma_core::*;
 use crate::request::ranges;
-use crate::windows::{Change, bind};
 
 /// Operations that there are (`send_ops_flags`).
 pub const OPERATIONS: u64 = IBV_QP_EX_WITH_RDMA_WRITE
@@ -104,8 +104,8 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     let error = building.error;
     if error == 0 {
         for (element, change) in &building.elements {
-            queue.write_marked(&ours.progress.send, element, change.is_some_and(|change| change.ends));
-            if let Some(change) = *change {
+            queue.write_marked(&ours.progress.send, element, change.as_ref().is_some_and(|change| change.ends));
+            if let Some(change) = change {
                 ours.common.windows.note(change);
             }
         }

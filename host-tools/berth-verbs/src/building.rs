@@ -6,10 +6,10 @@ use std::ffi::{c_int, c_uint, c_void};
 use berth_abi::wqe::{MAX_INLINE, MAX_SGE, SLOT_WORDS, Sge, Wqe};
 use berth_queue::{Data, Operation};
 
+use crate::bound::Change;
 use crate::errno::errno;
 use crate::rdma_core::{ibv_data_buf, ibv_qp_ex, ibv_sge};
 use crate::request::request;
-use crate::windows::Change;
 
 /// What is built between `ibv_wr_start` and `ibv_wr_complete`.
 #[derive(Default)]

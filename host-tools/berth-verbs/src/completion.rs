@@ -4,9 +4,10 @@
 use std::ffi::{c_int, c_uint};
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use berth_abi::status::{WC_FLUSHED, WC_RECALLED};
 use berth_abi::verbs::VerbsCq;
 use berth_queue::{Completions, Entry, QpProgress, ring_fits};
 
@@ -33,6 +34,8 @@ pub struct Ours {
     state: Lock<State>,
     /// Queue pairs of datagrams that complete here, whose completions the kernel has.
     datagrams: AtomicU32,
+    /// The program has asked to be notified, once at least.
+    asked: AtomicBool,
     common: Arc<Common>,
     _mapping: Mapping,
 }
@@ -78,13 +81,34 @@ impl State {
         }
     }
 
-    /// Nothing was found. Nothing else may tell a shared receive queue that it is time to recall.
+    /// Nothing was found. Nothing else may tell a shared receive queue that it is time to recall; nor is there another thread
+    /// to look after the other end, if that is in this one as well.
     fn rest(&mut self) {
         self.idle += 1;
         if self.idle < IDLE {
             return;
         }
         self.idle = 0;
+        self.look_after();
+        let Ok(sharing) = SHARING.try_lock() else { return };
+        for Sharing(ours) in sharing.iter() {
+            // SAFETY: it leaves the list before it goes.
+            let ours = unsafe { &**ours };
+            // This one is not free.
+            if let Some(mut state) = ours.state.try_lock() {
+                state.look_after();
+                state.completions.tell(&ours.common.doorbells);
+            }
+        }
+    }
+
+    /// Has receives of shared queues come back that wait here, and others recalled.
+    fn look_after(&mut self) {
+        let shared = &self.shared;
+        if shared.is_empty() {
+            return;
+        }
+        self.completions.sift(|entry| comes_back(entry) && !sees(shared, entry));
         let mut last = null();
         for (_, shared) in &self.shared {
             if Arc::as_ptr(shared) != last {
@@ -115,6 +139,24 @@ impl State {
     }
 }
 
+/// A completion queue, where queue pairs of shared receive queues complete.
+struct Sharing(*const Ours);
+
+// SAFETY: what it points to may be used by any thread.
+unsafe impl Send for Sharing {}
+
+/// All of the process.
+static SHARING: Mutex<Vec<Sharing>> = Mutex::new(Vec::new());
+
+fn sharing() -> MutexGuard<'static, Vec<Sharing>> {
+    SHARING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether it is that of a receive that may have been lent, and comes back.
+fn comes_back(entry: &Entry) -> bool {
+    entry.recv && matches!(entry.cqe.status, WC_FLUSHED | WC_RECALLED)
+}
+
 /// Tells the shared receive queue of a completion, if it has to do with one. Whether the program is to see it.
 fn sees(shared: &[(u32, Arc<Shared>)], entry: &Entry) -> bool {
     let of = shared.iter().find(|(qpn, _)| *qpn == entry.cqe.qpn);
@@ -135,14 +177,19 @@ unsafe fn poll_kernel(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
 }
 
 impl Ours {
-    /// A queue pair of datagrams completes here, or does not any more.
-    pub fn has_datagrams(&self, has: bool) {
-        let change = if has { 1 } else { u32::MAX };
-        self.datagrams.fetch_add(change, Ordering::Relaxed);
+    /// A queue pair of datagrams does not complete here any more.
+    pub fn end_datagrams(&self) {
+        self.datagrams.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Notes a queue pair that has just been made.
     pub fn attach(&self, qpn: u32, progress: &Arc<QpProgress>, shared: Option<&Arc<Shared>>) {
+        if shared.is_some() {
+            let mut sharing = sharing();
+            if !sharing.iter().any(|there| std::ptr::eq(there.0, self)) {
+                sharing.push(Sharing(self));
+            }
+        }
         self.change(|state| {
             state.shared.retain(|(other, _)| *other != qpn);
             state.shared.extend(shared.map(|shared| (qpn, Arc::clone(shared))));
@@ -171,6 +218,20 @@ impl Ours {
         let unmatched = change(&mut state) != 0;
         state.unmatched |= unmatched;
         state.completions.tell(&self.common.doorbells);
+    }
+}
+
+/// A queue pair of datagrams completes here from now on. The kernel may not know yet that the program waits.
+///
+/// # Safety
+/// The queue must be ours.
+pub unsafe fn begin_datagrams(cq: *mut ibv_cq) {
+    // SAFETY: as the caller says.
+    let ours = unsafe { ours(cq) };
+    ours.datagrams.fetch_add(1, Ordering::SeqCst);
+    if ours.asked.load(Ordering::SeqCst) {
+        // SAFETY: as the caller says.
+        unsafe { ibv_cmd_req_notify_cq(cq, 0) };
     }
 }
 
@@ -308,7 +369,13 @@ unsafe fn map(context: *mut ibv_context, cq: *mut ibv_cq, answer: VerbsCq, capac
         unmatched: false,
         idle: 0,
     };
-    Ok(Ours { state: Lock::new(state), datagrams: AtomicU32::new(0), common, _mapping: mapping })
+    Ok(Ours {
+        state: Lock::new(state),
+        datagrams: AtomicU32::new(0),
+        asked: AtomicBool::new(false),
+        common,
+        _mapping: mapping,
+    })
 }
 
 pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
@@ -316,6 +383,8 @@ pub unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     unsafe {
         let error = ibv_cmd_destroy_cq(cq);
         if error == 0 {
+            let this: *const Ours = ours(cq);
+            sharing().retain(|there| !std::ptr::eq(there.0, this));
             drop(Box::from_raw(cq.cast::<Cq>()));
         }
         error
@@ -367,8 +436,9 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) 
 pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited: c_int) -> c_int {
     // SAFETY: the caller's queue.
     let ours = unsafe { ours(cq) };
+    ours.asked.store(true, Ordering::SeqCst);
     ours.state.lock().completions.arm(&ours.common.doorbells);
-    match ours.datagrams.load(Ordering::Relaxed) {
+    match ours.datagrams.load(Ordering::SeqCst) {
         0 => 0,
         // SAFETY: the caller's queue.
         _ => unsafe { ibv_cmd_req_notify_cq(cq, solicited) },

@@ -11,6 +11,7 @@ use berth_abi::card::ABI_VERSION;
 use berth_abi::verbs::VerbsContext;
 use berth_queue::Doorbells;
 
+use crate::bound::Windows;
 use crate::errno::failed;
 use crate::mapping::Mapping;
 use crate::rdma_core::{
@@ -18,7 +19,6 @@ use crate::rdma_core::{
     ibv_cmd_get_context, ibv_cmd_query_device_any, ibv_cmd_query_port, ibv_context, ibv_get_context, ibv_query_port,
     verbs_context, verbs_context_ops, verbs_device, verbs_set_ops, verbs_uninit_context,
 };
-use crate::windows::Windows;
 
 /// Bytes of the doorbell page.
 const PAGE: usize = 4096;

@@ -31,11 +31,10 @@ struct Ours {
 
 impl Ours {
     /// Its completion queues, each once.
-    fn all_cqs(&self) -> impl Iterator<Item = &completion::Ours> {
+    fn all_cqs(&self) -> impl Iterator<Item = *mut ibv_cq> {
         let [send, recv] = self.cqs;
         let different = (send != recv).then_some(recv);
-        // SAFETY: they were given as completion queues of ours, and are there as long as the queue pair.
-        [Some(send), different].into_iter().flatten().map(|cq| unsafe { cq_of(cq) })
+        [Some(send), different].into_iter().flatten()
     }
 }
 
@@ -77,7 +76,8 @@ pub unsafe fn create(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) 
         return Err(error);
     }
     let ours = Ours { building: Lock::new(Building::default()), cqs: [attr.send_cq, attr.recv_cq] };
-    ours.all_cqs().for_each(|cq| cq.has_datagrams(true));
+    // SAFETY: they were given as completion queues of ours.
+    ours.all_cqs().for_each(|cq| unsafe { completion::begin_datagrams(cq) });
     let qp = Box::into_raw(memory).cast::<Qp>();
     // SAFETY: the memory is ours, and has places for it.
     unsafe {
@@ -100,7 +100,7 @@ pub unsafe fn destroy(qp: *mut ibv_qp) -> c_int {
         let error = ibv_cmd_destroy_qp(qp);
         if error == 0 {
             let qp = Box::from_raw(qp.cast::<Qp>());
-            qp.ours.all_cqs().for_each(|cq| cq.has_datagrams(false));
+            qp.ours.all_cqs().for_each(|cq| cq_of(cq).end_datagrams());
         }
         error
     }

@@ -6,18 +6,20 @@
 //! leave the process: they are those of `berth-queue`, as in libberth.
 //!
 //! * `rdma_core` declares what is shared with libibverbs.
-//! * `context` and `memory`: devices, contexts, protection domains, memory regions.
-//! * `windows` are keys for parts of a region.
+//! * `memory`: protection domains and memory regions; `bound`: what memory windows, keys for parts of a region, are bound to.
+//! * `context`: devices and contexts.
 //! * `shared` is a receive queue that queue pairs share.
 //! * `completion` is a completion queue, polled either way, and `status` what its entries say in terms of verbs.
 //! * `datagram` is a queue pair of datagrams, which the kernel serves.
 //! * `queue_pair` is a queue pair; `post` fills its queues from lists, `builder` call by call. `request` says what a work
 //!   request of verbs is to the card.
+//! * `windows` are the memory windows themselves.
 //!
 //! Keys of local memory (`lkey`) have no meaning to the card: a process reaches all of its own memory by its addresses.
 //!
 //! All functions that C calls are `extern "C"`: a panic in one ends the process.
 
+mod bound;
 mod builder;
 mod building;
 mod completion;

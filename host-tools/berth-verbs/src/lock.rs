@@ -41,6 +41,11 @@ impl<T> Lock<T> {
         Held(self)
     }
 
+    /// The lock, if it is free.
+    pub fn try_lock(&self) -> Option<Held<'_, T>> {
+        (!self.taken.swap(true, Ordering::Acquire)).then(|| Held(self))
+    }
+
     /// The lock as it was kept by [`Held::keep`].
     ///
     /// # Safety
@@ -90,6 +95,7 @@ mod tests {
         lock.lock().keep();
         thread::scope(|scope| {
             let other = scope.spawn(|| *lock.lock());
+            assert!(lock.try_lock().is_none());
             // SAFETY: kept by this thread.
             let mut held = unsafe { lock.kept() };
             *held = 7;
@@ -101,6 +107,6 @@ mod tests {
                 scope.spawn(|| (0..1000).for_each(|_| *lock.lock() += 1));
             }
         });
-        assert_eq!(*lock.lock(), 4007);
+        assert_eq!(lock.try_lock().map(|held| *held), Some(4007));
     }
 }

@@ -2,22 +2,30 @@
 //! Protection domains and memory regions.
 
 use std::ffi::{c_int, c_void};
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, zeroed};
 use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::context::common_of;
 use crate::rdma_core::{
     ib_uverbs_alloc_pd_resp, ib_uverbs_reg_mr_resp, ib_uverbs_rereg_mr_resp, ibv_alloc_pd, ibv_cmd_alloc_pd,
     ibv_cmd_dealloc_pd, ibv_cmd_dereg_mr, ibv_cmd_reg_mr, ibv_cmd_rereg_mr, ibv_context, ibv_mr, ibv_pd, ibv_reg_mr,
     ibv_rereg_mr, verbs_mr,
 };
 
+/// A memory region: libibverbs' own, then ours.
+#[repr(C)]
+struct Region {
+    verbs: verbs_mr,
+    windows: Arc<AtomicUsize>,
+}
+
 /// An object that libibverbs fills, of zeros.
-pub fn zeroed<T>() -> *mut T {
+pub fn made<T>() -> *mut T {
     Box::into_raw(Box::new(MaybeUninit::<T>::zeroed())).cast()
 }
 
-/// Frees what [`zeroed`] gave.
+/// Frees what [`made`] gave.
 ///
 /// # Safety
 /// Nobody uses it any more.
@@ -27,7 +35,7 @@ pub unsafe fn free<T>(object: *mut T) {
 }
 
 pub unsafe extern "C" fn alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    let pd = zeroed::<ibv_pd>();
+    let pd = made::<ibv_pd>();
     let mut command = ibv_alloc_pd::new();
     let mut answer = ib_uverbs_alloc_pd_resp::default();
     // SAFETY: command and answer have the sizes given.
@@ -61,7 +69,10 @@ pub unsafe extern "C" fn reg_mr(
     hca_va: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    let mr = zeroed::<verbs_mr>();
+    // SAFETY: all fields may be zero.
+    let region = Region { verbs: unsafe { zeroed() }, windows: Arc::default() };
+    let region = Box::into_raw(Box::new(region));
+    let mr: *mut verbs_mr = region.cast();
     let mut command = ibv_reg_mr::new();
     let mut answer = ib_uverbs_reg_mr_resp::default();
     // SAFETY: command and answer have the sizes given; the kernel checks the rest.
@@ -72,10 +83,26 @@ pub unsafe extern "C" fn reg_mr(
     };
     if error != 0 {
         // SAFETY: the call has failed.
-        unsafe { free(mr) };
+        drop(unsafe { Box::from_raw(region) });
         return null_mut();
     }
     mr.cast()
+}
+
+/// Windows that are bound in a region.
+///
+/// # Safety
+/// The region must be ours.
+pub unsafe fn windows_of<'a>(mr: *mut verbs_mr) -> &'a Arc<AtomicUsize> {
+    // SAFETY: as the caller says.
+    unsafe { &(*mr.cast::<Region>()).windows }
+}
+
+/// # Safety
+/// The region must be ours.
+unsafe fn has_windows(mr: *mut verbs_mr) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { windows_of(mr) }.load(Ordering::Relaxed) != 0
 }
 
 pub unsafe extern "C" fn rereg_mr(
@@ -101,13 +128,6 @@ pub unsafe extern "C" fn rereg_mr(
     }
 }
 
-/// # Safety
-/// The region must be ours.
-unsafe fn has_windows(mr: *mut verbs_mr) -> bool {
-    // SAFETY: as the caller says.
-    unsafe { common_of((*mr).ibv_mr.context) }.windows.are_in(mr)
-}
-
 pub unsafe extern "C" fn dereg_mr(mr: *mut verbs_mr) -> c_int {
     // SAFETY: the caller gives back a region of ours.
     unsafe {
@@ -116,7 +136,7 @@ pub unsafe extern "C" fn dereg_mr(mr: *mut verbs_mr) -> c_int {
         }
         let error = ibv_cmd_dereg_mr(mr);
         if error == 0 {
-            free(mr);
+            drop(Box::from_raw(mr.cast::<Region>()));
         }
         error
     }

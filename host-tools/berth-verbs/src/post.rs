@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_uint};
 use berth_abi::wqe::{MAX_INLINE, SLOT_WORDS, Wqe};
 use berth_queue::{Data, Operation, Progress, WorkQueue, gather};
 
+use crate::bound::{Change, bind};
 use crate::datagram;
 use crate::errno::errno;
 use crate::queue_pair::{Ours, Receives, may_receive, may_send, ours};
@@ -14,7 +15,6 @@ use crate::rdma_core::{
     ibv_pd, ibv_qp, ibv_recv_wr, ibv_send_wr,
 };
 use crate::request::{operation, ranges, receive, request};
-use crate::windows::{Change, bind};
 
 /// Writes an element to a queue.
 fn write(queue: &mut WorkQueue, progress: &Progress, element: &Wqe) -> Result<(), c_int> {
@@ -41,7 +41,7 @@ fn change_window(
     }
     let element = request(wr_id, operation, flags, to.sq_sig_all, Data::Ranges(&[]))?.element().map_err(errno)?;
     write_marked(queue, &to.progress.send, &element, change.ends)?;
-    to.common.windows.note(change);
+    to.common.windows.note(&change);
     Ok(())
 }
 

@@ -18,10 +18,10 @@ use crate::errno::failed;
 use crate::lock::Lock;
 use crate::mapping::Mapping;
 use crate::rdma_core::{
-    Answer, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT,
-    IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, ib_uverbs_create_qp_resp, ibv_cmd_create_qp_ex,
-    ibv_cmd_destroy_qp, ibv_cmd_modify_qp, ibv_cmd_query_qp, ibv_context, ibv_cq, ibv_create_qp, ibv_modify_qp, ibv_pd,
-    ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_query_qp, verbs_qp,
+    Answer, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_STATE,
+    IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, ib_uverbs_create_qp_resp,
+    ibv_cmd_create_qp_ex, ibv_cmd_destroy_qp, ibv_cmd_modify_qp, ibv_cmd_query_qp, ibv_context, ibv_cq, ibv_create_qp,
+    ibv_modify_qp, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_query_qp, verbs_qp,
 };
 use crate::shared::{Shared, ours as shared_of};
 
@@ -134,6 +134,9 @@ pub unsafe fn create(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) 
 /// # Safety
 /// As [`create`].
 unsafe fn make(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
+    if attr.create_flags == 0 {
+        attr.comp_mask &= !IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    }
     let known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     let kinds = [IBV_QPT_RC, IBV_QPT_UD];
     let is_datagram = attr.qp_type == IBV_QPT_UD;

@@ -356,7 +356,7 @@ pub struct ibv_qp_init_attr_ex {
     pub comp_mask: u32,
     pub pd: *mut ibv_pd,
     xrcd: *mut Opaque,
-    create_flags: u32,
+    pub create_flags: u32,
     max_tso_header: u16,
     rwq_ind_tbl: *mut Opaque,
     rx_hash_conf: [u64; 3],
@@ -367,6 +367,7 @@ pub struct ibv_qp_init_attr_ex {
 pub const IBV_QPT_RC: c_uint = 2;
 pub const IBV_QPT_UD: c_uint = 4;
 pub const IBV_QP_INIT_ATTR_PD: u32 = 1;
+pub const IBV_QP_INIT_ATTR_CREATE_FLAGS: u32 = 1 << 2;
 pub const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
 
 pub const IBV_QP_EX_WITH_RDMA_WRITE: u64 = 1;

@@ -738,7 +738,7 @@ fn sizes_that_cannot_be_are_refused_and_leave_nothing_behind() {
     assert_eq!(refused(&|attr| attr.cap.max_recv_wr = MAX_WR + 1), libc::EINVAL);
     assert_eq!(refused(&|attr| attr.qp_type = 3), libc::EOPNOTSUPP);
     assert_eq!(refused(&|attr| (attr.qp_type, attr.srq) = (IBV_QPT_UD, channel().cast())), libc::EOPNOTSUPP);
-    assert_eq!(refused(&|attr| attr.comp_mask |= 1 << 2), libc::EOPNOTSUPP);
+    assert_eq!(refused(&|attr| attr.comp_mask |= 1 << 3), libc::EOPNOTSUPP);
     assert_eq!(refused(&|attr| attr.send_cq = null_mut()), libc::EINVAL);
     bench.kernel.state().rq_depth = Some(3);
     assert_eq!(refused(&|_| ()), libc::EPROTO);
@@ -845,6 +845,28 @@ fn loans_are_recalled_for_a_queue_pair_that_has_none() {
     qps.iter().for_each(|qp| _ = call!(destroy_qp(qp.qp)));
     call!(destroy_srq(srq.0));
     call!(destroy_cq(cq));
+}
+
+#[test]
+fn who_polls_one_completion_queue_has_loans_of_another_one_go_round() {
+    let bench = Bench::new();
+    let [cq, other] = [(); 2].map(|()| bench.cq(16));
+    let srq = Srq::new(&bench, 8, 0);
+    let qps = [(); 2].map(|()| srq.qp(&bench, cq));
+    srq.post(0..2);
+    let written = |qp: &Qp, wr_id| Cqe { qpn: qp.qpn, wr_id, ..qp.cqe(OP_RECV) };
+    // The first one has used its receive, and has none.
+    bench.kernel.complete(cqn(cq), written(&qps[0], 0));
+    assert_eq!(bench.poll(cq).len(), 1);
+    assert_eq!(bench.kernel.state().recalled, [qps[1].qpn]);
+    bench.kernel.complete(cqn(cq), Cqe { status: WC_RECALLED, ..written(&qps[1], 1) });
+    bench.kernel.complete(cqn(cq), Cqe { status: WC_TOO_LONG, ..written(&qps[1], 7) });
+    (0..16).for_each(|_| assert!(bench.poll(other).is_empty()));
+    assert_eq!(bench.kernel.element(qps[0].qpn, true, 1).wr_id, 1, "it is lent to the first one");
+    qps.iter().for_each(|qp| _ = call!(destroy_qp(qp.qp)));
+    call!(destroy_srq(srq.0));
+    call!(destroy_cq(cq));
+    call!(destroy_cq(other));
 }
 
 #[test]
@@ -955,7 +977,12 @@ fn qp_6_datagrams_are_posted_to_the_kernel_and_polled_from_it() {
     assert!(bench.poll(cq).is_empty() && bench.kernel.state().armed.is_empty());
     let mut attr = bench.attributes(cq, 4);
     attr.qp_type = IBV_QPT_UD;
+    attr.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    attr.create_flags = 2;
+    assert!(call!(create_qp_ex(bench.context(), &raw mut attr)).is_null());
+    attr.create_flags = 0;
     let qp = bench.ready(call!(create_qp_ex(bench.context(), &raw mut attr)));
+    assert_eq!(std::mem::take(&mut bench.kernel.state().armed), [0], "the program waits already");
     let mut way = 0_u8;
     assert!(call!(create_ah(bench.pd, null_mut())).is_null());
     assert_eq!(errno(), libc::EINVAL);
