@@ -40,8 +40,8 @@ const LONG_RESULT: &str = "docs/results/long-tests.md";
 /// Parts that do more with `--long`; they stand in that table beside those that run only with it.
 const LONGER: &[&str] =
     &["fuzz", "model-check", "formal", "rtl", "rtl-units", "system", "verbs", "sockets", "endurance"];
-/// Parts of which each test has a row of its own there, also when it ran alone (`--filter`).
-const EACH_TEST: &[&str] = &["endurance"];
+/// Tests that have a row of their own there, also when they ran alone (`--filter`): a part, and how their names begin.
+const EACH_TEST: &[(&str, &str)] = &[("endurance", ""), ("verbs", "ap_1_pyverbs")];
 
 /// How that file begins.
 const PART_TABLE: &str = "# Long tests
@@ -55,12 +55,12 @@ with every change ([how to test](../develop/test.md)).
 const TEST_TABLE: &str = "
 ## Single tests
 
-The last result of each test of such parts as repeat something for hours; each may run alone (`--filter`).
+The last result of tests that repeat something for hours, or run other tests; each may run alone (`--filter`).
 
 | test | result | measured, or why it failed | time | commit |
 |---|---|---|---:|---|";
 /// Most characters of a test's output there.
-const CELL: usize = 500;
+const CELL: usize = 4000;
 
 /// Where the protocol's sources lie.
 const PROTOCOL: &str = "firmware/protocol/src/";
@@ -525,8 +525,9 @@ fn long_results(before: &str, rows: &[Row], whole: bool, commit: &str) -> String
     let name = |row: &str| Some(row.strip_prefix("| ")?.split_once(" |")?.0.to_owned());
     let named = tests.lines().filter_map(|row| Some((name(row)?, row.to_owned())));
     let mut each: BTreeMap<_, _> = named.filter(|(name, _)| name.contains(": ")).collect();
-    for (part, counts, _) in rows.iter().filter(|(part, ..)| EACH_TEST.contains(&part.name)) {
-        for test in &counts.tests {
+    for (part, counts, _) in rows {
+        let each_of = EACH_TEST.iter().find(|(name, _)| *name == part.name);
+        for test in counts.tests.iter().filter(|test| each_of.is_some_and(|(_, first)| test.name.starts_with(first))) {
             let name = format!("{}: {}", part.name, test.name);
             let lines: String = test.lines.join("; ").replace('|', "/").chars().take(CELL).collect();
             let row = format!("| {name} | {} | {lines} | {} | {commit} |", test.result, clock(test.time));
@@ -1527,6 +1528,13 @@ test three begins
         }
         // Nothing new: nothing changes. One test alone changes its own row, and no part's.
         assert_eq!(long_results(&first, &[], false, "c2"), first);
+        let [other, own] = ["ap_1_rping", "ap_1_pyverbs"].map(|name| GuestTest {
+            name: name.into(),
+            result: "ok".into(),
+            ..GuestTest::default()
+        });
+        let programs = long_results(&first, &[row("verbs", 2, vec![other, own])], false, "c2");
+        assert!(programs.contains("| verbs: ap_1_pyverbs | ok |") && !programs.contains("rping"));
         let two = vec![GuestTest { name: "two".into(), result: "ok".into(), ..GuestTest::default() }];
         let second = long_results(&first, &[row("endurance", 1, two)], false, "c2");
         let changed: Vec<_> = second.lines().filter(|l| first.lines().all(|old| old != *l)).collect();
