@@ -142,6 +142,7 @@ unsafe extern "C" fn query_device<T: Driver>(
     attr.max_srq_sge = limits.queue.receive_ranges;
     attr.max_qp_wr = limits.queue.sends.min(limits.queue.receives);
     attr.device_cap_flags = (bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_RC_RNR_NAK_GEN
+        | bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_SRQ_RESIZE
         | bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_MEM_WINDOW
         | bindings::ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B)
         as u64;
@@ -469,7 +470,7 @@ unsafe extern "C" fn create_qp<T: Driver>(
             if let Some(shared) = shared {
                 // Those that it has on loan.
                 let most = driver.limits().lent;
-                (capacity.receives, capacity.receive_ranges) = (shared.elements.min(most), 0);
+                (capacity.receives, capacity.receive_ranges) = (shared.elements().min(most), 0);
             }
             let domain = Domain::<T>::data((*qp).pd);
             let mut udata = Udata::from_raw(udata);

@@ -18,10 +18,17 @@ use kernel::{
 /// What the core knows of a shared receive queue.
 pub(super) struct Shared {
     /// Elements, and ranges of each.
-    pub(super) elements: u32,
+    elements: Atomic<u32>,
     ranges: u32,
     /// The consumer is told once when fewer are left; 0: never.
     limit: Atomic<u32>,
+}
+
+impl Shared {
+    /// Elements that there may be.
+    pub(super) fn elements(&self) -> u32 {
+        self.elements.load(Relaxed)
+    }
 }
 
 pub(super) type Srq = Object<bindings::ib_srq, Shared>;
@@ -50,7 +57,7 @@ pub(super) unsafe extern "C" fn create_srq<T: Driver>(
         }
         wanted.max_sge = limits.queue.receive_ranges;
         let made = Shared {
-            elements: wanted.max_wr,
+            elements: Atomic::new(wanted.max_wr),
             ranges: wanted.max_sge,
             limit: Atomic::new(wanted.srq_limit),
         };
@@ -60,7 +67,8 @@ pub(super) unsafe extern "C" fn create_srq<T: Driver>(
     })
 }
 
-/// Sets the limit. The provider says by the driver's part of the call that it is reached.
+/// Sets the limit, and how many elements there may be: the provider has said that no more are there. It says by the driver's
+/// part of the call that the limit is reached.
 ///
 /// # Safety
 ///
@@ -73,17 +81,29 @@ pub(super) unsafe extern "C" fn modify_srq<T: Driver>(
 ) -> c_int {
     from_result(|| {
         // SAFETY: By the requirements of this function.
-        let (shared, limit) = unsafe { (Srq::data(srq), (*attr).srq_limit) };
+        let (limits, shared, wanted) = unsafe {
+            (
+                Device::<T>::driver((*srq).device).limits(),
+                Srq::data(srq),
+                &*attr,
+            )
+        };
         // SAFETY: As above.
         let is_reached = T::is_limit_reached(&mut unsafe { Udata::from_raw(udata) })?;
-        if mask & !bindings::ib_srq_attr_mask_IB_SRQ_LIMIT != 0 {
-            // It has the size that it was made with.
-            return Err(EOPNOTSUPP);
+        let has = |bit: bindings::ib_srq_attr_mask| mask & bit != 0;
+        let elements = match has(bindings::ib_srq_attr_mask_IB_SRQ_MAX_WR) {
+            true => wanted.max_wr,
+            false => shared.elements(),
+        };
+        let limit = match has(bindings::ib_srq_attr_mask_IB_SRQ_LIMIT) {
+            true => wanted.srq_limit,
+            false => shared.limit.load(Relaxed),
+        };
+        if !(1..=limits.shared).contains(&elements) || limit > elements {
+            return Err(EINVAL);
         }
-        if mask & bindings::ib_srq_attr_mask_IB_SRQ_LIMIT != 0 {
-            if limit > shared.elements {
-                return Err(EINVAL);
-            }
+        shared.elements.store(elements, Relaxed);
+        if has(bindings::ib_srq_attr_mask_IB_SRQ_LIMIT) {
             shared.limit.store(limit, Relaxed);
         }
         if is_reached && shared.limit.xchg(0, Relaxed) != 0 {
@@ -122,7 +142,7 @@ pub(super) unsafe extern "C" fn query_srq(
 ) -> c_int {
     // SAFETY: By the requirements of this function.
     let (shared, attr) = unsafe { (Srq::data(srq), &mut *attr) };
-    (attr.max_wr, attr.max_sge) = (shared.elements, shared.ranges);
+    (attr.max_wr, attr.max_sge) = (shared.elements(), shared.ranges);
     attr.srq_limit = shared.limit.load(Relaxed);
     0
 }

@@ -93,6 +93,23 @@ impl SharedQueue {
         }
     }
 
+    /// There may be `capacity` receives from now on.
+    ///
+    /// # Errors
+    /// [`Refused::QueueFull`]: there are more.
+    pub fn resize(&mut self, capacity: u32) -> Result<(), Refused> {
+        if capacity < self.outstanding {
+            return Err(Refused::QueueFull { free: 0, depth: self.capacity });
+        }
+        self.capacity = capacity;
+        Ok(())
+    }
+
+    /// Receives that there may be.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
     /// Receives that are posted and not complete.
     pub fn outstanding(&self) -> u32 {
         self.outstanding

@@ -467,7 +467,9 @@ unsafe extern "C" fn ibv_cmd_modify_srq(
     // SAFETY: the caller's structs.
     let (kernel, limit, reached) = unsafe { (kernel_of((*srq).context), (*attr).srq_limit, (*cmd).driver.reached) };
     kernel.state().limits.push((mask, limit, reached));
-    if mask as c_uint & !IBV_SRQ_LIMIT != 0 { libc::EOPNOTSUPP } else { 0 }
+    // SAFETY: the caller's struct.
+    let too_many = mask as c_uint & IBV_SRQ_MAX_WR != 0 && unsafe { (*attr).max_wr } > MAX_WR;
+    if too_many { libc::EINVAL } else { 0 }
 }
 
 #[unsafe(no_mangle)]

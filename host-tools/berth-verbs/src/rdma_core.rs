@@ -331,6 +331,7 @@ pub struct ibv_srq_init_attr {
     pub attr: ibv_srq_attr,
 }
 
+pub const IBV_SRQ_MAX_WR: c_uint = 1;
 pub const IBV_SRQ_LIMIT: c_uint = 2;
 
 #[repr(C)]

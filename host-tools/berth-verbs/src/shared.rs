@@ -17,9 +17,9 @@ use crate::context::{Common, common_of};
 use crate::errno::{errno, failed};
 use crate::lock::Lock;
 use crate::rdma_core::{
-    Answer, IBV_SRQ_LIMIT, ib_uverbs_create_srq_resp, ibv_cmd_create_srq, ibv_cmd_destroy_srq, ibv_cmd_modify_qp,
-    ibv_cmd_modify_srq, ibv_cmd_query_srq, ibv_create_srq, ibv_modify_qp, ibv_modify_srq, ibv_pd, ibv_qp, ibv_qp_attr,
-    ibv_query_srq, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+    Answer, IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ib_uverbs_create_srq_resp, ibv_cmd_create_srq, ibv_cmd_destroy_srq,
+    ibv_cmd_modify_qp, ibv_cmd_modify_srq, ibv_cmd_query_srq, ibv_create_srq, ibv_modify_qp, ibv_modify_srq, ibv_pd,
+    ibv_qp, ibv_qp_attr, ibv_query_srq, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
 };
 use crate::request::receive;
 
@@ -182,12 +182,21 @@ pub unsafe extern "C" fn create_srq(pd: *mut ibv_pd, attr: *mut ibv_srq_init_att
 
 pub unsafe extern "C" fn modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
     let mut command = ibv_modify_srq { core: [0; 6], driver: VerbsSrq::default() };
+    // SAFETY: the caller's arguments.
+    let (ours, wanted) = unsafe { (ours(srq), *attr) };
+    let has = |bit: c_uint| mask as c_uint & bit != 0;
+    let before = ours.queue.lock().capacity();
+    if has(IBV_SRQ_MAX_WR) && ours.queue.lock().resize(wanted.max_wr).is_err() {
+        return libc::EINVAL;
+    }
     // SAFETY: the caller's arguments; the command has the size given.
     let error = unsafe { ibv_cmd_modify_srq(srq, attr, mask, &raw mut command, size_of_val(&command)) };
-    if error == 0 && mask as c_uint & IBV_SRQ_LIMIT != 0 {
-        // SAFETY: the caller's arguments.
-        let (ours, limit) = unsafe { (ours(srq), (*attr).srq_limit) };
-        ours.queue.lock().set_limit(limit);
+    if error != 0 && has(IBV_SRQ_MAX_WR) {
+        // If more have been posted meanwhile, they stay.
+        let _ = ours.queue.lock().resize(before);
+    }
+    if error == 0 && has(IBV_SRQ_LIMIT) {
+        ours.queue.lock().set_limit(wanted.srq_limit);
         ours.tell();
     }
     error

@@ -877,21 +877,35 @@ fn the_kernel_tells_once_that_few_receives_of_a_shared_queue_are_left() {
     let qp = srq.qp(&bench, cq);
     srq.post(0..4);
     let mut attr = ibv_srq_attr { srq_limit: 3, ..ibv_srq_attr::default() };
-    assert_eq!(call!(modify_srq(srq.0, &raw mut attr, 1)), libc::EOPNOTSUPP);
     assert_eq!(call!(modify_srq(srq.0, &raw mut attr, IBV_SRQ_LIMIT as c_int)), 0);
     assert_eq!(call!(query_srq(srq.0, &raw mut attr)), 0);
     for wr_id in 0..3 {
         bench.kernel.complete(1, Cqe { wr_id, ..qp.cqe(OP_RECV) });
         bench.poll(cq);
         let told = bench.kernel.state().limits.len();
-        assert_eq!(told, if wr_id == 0 { 2 } else { 3 });
+        assert_eq!(told, if wr_id == 0 { 1 } else { 2 });
     }
-    assert_eq!(bench.kernel.state().limits, [(1, 3, 0), (2, 3, 0), (0, 0, 1)]);
+    assert_eq!(bench.kernel.state().limits, [(2, 3, 0), (0, 0, 1)]);
     assert!(Srq::new(&bench, MAX_WR + 1, 0).0.is_null());
     assert_eq!(errno(), libc::EINVAL);
     call!(destroy_qp(qp.qp));
     call!(destroy_srq(srq.0));
     call!(destroy_cq(cq));
+}
+
+#[test]
+fn a_shared_queue_has_as_many_receives_as_it_is_told_last() {
+    let bench = Bench::new();
+    let srq = Srq::new(&bench, 2, 0);
+    let resize = |max_wr| {
+        let mut attr = ibv_srq_attr { max_wr, ..ibv_srq_attr::default() };
+        call!(modify_srq(srq.0, &raw mut attr, IBV_SRQ_MAX_WR as c_int))
+    };
+    assert_eq!(srq.post(0..3), (libc::ENOMEM, Some(2)));
+    assert_eq!((resize(1), resize(MAX_WR + 1), resize(4)), (libc::EINVAL, libc::EINVAL, 0));
+    assert_eq!(srq.post(2..6), (libc::ENOMEM, Some(4)));
+    assert_eq!((resize(3), resize(4)), (libc::EINVAL, 0));
+    call!(destroy_srq(srq.0));
 }
 
 /// A queue pair that threads share.
