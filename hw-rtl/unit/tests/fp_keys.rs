@@ -133,7 +133,7 @@ impl Rig {
         };
         for n in 0..KEYS {
             rig.m.set(rig.p.start, u8::from(n < QPS));
-            rig.m.set(rig.p.start_q, n as u16);
+            rig.m.set(rig.p.start_q, (n % QPS) as u16);
             rig.m.set(rig.p.start_denies, 0u8);
             assert!(!rig.step(None, None, None).0, "it is emptied first");
         }
