@@ -550,6 +550,20 @@ unsafe extern "C" fn query_qp<T: Driver>(
 ) -> c_int {
     // SAFETY: By the requirements of this function.
     let (pair, attr, init) = unsafe { (Qp::<T>::data(qp), &mut *attr, &mut *init) };
+    // The core has not cleared them, and gives to the process what stands there.
+    // SAFETY: A struct of C's, of which all bytes may be zero.
+    *attr = unsafe { core::mem::zeroed() };
+    // SAFETY: As above.
+    *init = unsafe { core::mem::zeroed() };
+    // SAFETY: By the requirements of this function.
+    unsafe {
+        (init.qp_type, init.qp_context) = ((*qp).qp_type, (*qp).qp_context);
+        (init.send_cq, init.recv_cq, init.srq) = ((*qp).send_cq, (*qp).recv_cq, (*qp).srq);
+    }
+    init.sq_sig_type = match pair.signals_all {
+        true => bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
+        false => bindings::ib_sig_type_IB_SIGNAL_REQ_WR,
+    };
     let now = pair.changes.now.lock();
     now.1.store(state_now(pair, now.0), attr);
     pair.capacity.store(&mut attr.cap);
