@@ -261,6 +261,46 @@ rstream_() { pair_cm "rstream -b $own -p $port -S 20000 -I 2 -C 2" "rstream -s $
 
 riostream_() { pair_cm "riostream -b $own -p $port -S 20000 -I 2 -C 2" "riostream -s $peer -p $port -S 20000 -I 2 -C 2"; }
 
+rdma_client_() { pair_cm "rdma_server -p $port" "rdma_client -s $peer -p $port"; }
+
+# A file. The server serves one client after the other, and does not end.
+rcopy_() {
+    if [ "$role" = a ]; then
+        rcopy -p "$port" > /tmp/rcopy 2>&1 &
+        program=$!
+        await listens_cm "$port"
+        : > "$share/$name.listens"
+        meet "$name.copied"
+        kill $program
+        cat /tmp/rcopy
+        cmp "$share/copied" /tmp/copy
+    else
+        until [ -e "$share/$name.listens" ] || other_failed; do sleep 0.1; done
+        head -c 300000 /dev/urandom > "$share/copied"
+        timeout -k 5 $limit rcopy "$share/copied" "$peer:/tmp/copy" -p "$port"
+        meet "$name.copied"
+    fi
+}
+
+# The link goes and comes back, which the program is told.
+asyncwatch() {
+    stdbuf -oL ibv_asyncwatch -d "$device" > /tmp/events 2>&1 &
+    program=$!
+    await grep -q 'async' /tmp/events
+    ip link set "$netdev" down
+    await grep -Eiq 'port.*err' /tmp/events
+    ip link set "$netdev" up
+    await grep -Eiq 'port.*active' /tmp/events
+    kill $program
+    await has_gid
+    await grep -q ACTIVE "/sys/class/infiniband/$device/ports/1/state"
+}
+
+# Tests of pyverbs, of modules or some in them: what has figures, and is refused.
+pyverbs() {
+    python3 "$share/suite.py" "$device" "$gid" /tmp/figures "$@"
+}
+
 measure() {
     program=$1
     shift
@@ -375,10 +415,21 @@ check ap_1_udaddy udaddy_
 check ap_1_cmtime cmtime_
 check ap_1_rstream rstream_
 check ap_1_riostream riostream_
+check ap_1_rdma_client rdma_client_
+check ap_1_rcopy rcopy_
 check ap_1_ib_write_bw_connection_manager measure_cm ib_write_bw -n 20 -s 4096 -t 8
 check ap_1_ib_send_lat_connection_manager measure_cm ib_send_lat -n 20 -s 32 -I 0
 check ap_4_verbs_beside_ping_and_tcp beside
-# In each guest others, with both ends in it.
+check ap_1_ibv_asyncwatch asyncwatch
+# In each guest others, with both ends in it. Some want what they may not have, and are refused; packets behind that are not
+# taken any more.
+trespasses='ACCESS_REFUSED|BAD_OPCODE'
+if [ "$role" = a ]; then
+    check ap_1_some_of_pyverbs pyverbs test_mr.MWTest test_atomic.AtomicTest.test_atomic_invalid_qp_access
+else
+    check ap_1_some_of_pyverbs pyverbs test_qpex.QpExTestCase.test_qp_ex_rc_bind_mw test_srq test_cq_events \
+        test_mr.MRTest.test_mr_rereg_atomic
+fi
 if [ "$role" = a ]; then
     modules='test_device test_pd test_addr test_mr test_atomic test_cqex test_fork test_srq test_flow test_rss_traffic
         test_tag_matching'
@@ -387,9 +438,7 @@ else
         test_cuda_dmabuf'
 fi
 # shellcheck disable=SC2086
-# Some want what they may not have, and are refused; packets behind that are not taken any more.
-trespasses='ACCESS_REFUSED|BAD_OPCODE'
-[ "$long" = false ] || check ap_1_pyverbs python3 "$share/suite.py" "$device" "$gid" /tmp/figures $modules
+[ "$long" = false ] || check ap_1_pyverbs pyverbs $modules
 trespasses=
 check ap_1_the_driver_leaves leaves
 exit 0

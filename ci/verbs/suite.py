@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Runs the tests that pyverbs has of its own on a device, unmodified: python3 suite.py DEVICE GID_INDEX FIGURES MODULE...
+"""Runs the tests that pyverbs has of its own on a device, unmodified: python3 suite.py DEVICE GID_INDEX FIGURES NAME...
+
+A name is a module's, or that of a class or a test in it.
 
 Each test has both ends on the one device. What it has found goes to the file FIGURES: how many tests passed, and why others
 did not run.
@@ -79,11 +81,11 @@ class Result(unittest.TestResult):
         self.unsupported[reason] += 1
 
 
-def load(device, gid, modules):
-    """Unpacks the tests of some modules, and answers them."""
+def load(device, gid, names):
+    """Unpacks the modules of some tests, and answers the tests."""
     folder = HERE / 'tests'
     folder.mkdir(parents=True, exist_ok=True)
-    for name in COMMON + modules:
+    for name in {*COMMON, *(name.split('.')[0] for name in names)}:
         plain, packed = INSTALLED / f'{name}.py', INSTALLED / f'{name}.py.gz'
         text = plain.read_bytes() if plain.exists() else gzip.decompress(packed.read_bytes())
         (folder / f'{name}.py').write_bytes(text)
@@ -98,7 +100,7 @@ def load(device, gid, modules):
     sys.argv[1:] = ['--dev', device, '--gid', gid]
     from args_parser import parser
     parser.parse_args()
-    return unittest.defaultTestLoader.loadTestsFromNames([f'tests.{name}' for name in modules])
+    return unittest.defaultTestLoader.loadTestsFromNames([f'tests.{name}' for name in names])
 
 
 def each(suite):
@@ -115,9 +117,9 @@ def name_of(test):
     return test.id().removeprefix('tests.')
 
 
-def main(device, gid, figures, *modules):
+def main(device, gid, figures, *names):
     signal.signal(signal.SIGALRM, hangs)
-    tests = list(each(load(device, gid, list(modules))))
+    tests = list(each(load(device, gid, names)))
     result = Result()
     otherwise = [name for name in map(name_of, tests) if name in OTHERWISE]
     while tests:
@@ -126,10 +128,12 @@ def main(device, gid, figures, *modules):
         if name_of(test) not in OTHERWISE:
             test.run(result)
     failed = result.failures + result.errors
-    lines = [f'{" ".join(modules)}: {result.passed} passed, {len(failed)} failed, {len(otherwise)} expect otherwise, '
+    lines = [f'{" ".join(names)}: {result.passed} passed, {len(failed)} failed, {len(otherwise)} expect otherwise, '
              f'{sum(result.unsupported.values())} skipped']
     lines += [f'{count} skipped: {" ".join(reason.split())}' for reason, count in result.unsupported.most_common()]
-    lines += [f'{name} expects otherwise: {OTHERWISE[name]}' for name in otherwise]
+    for reason in dict.fromkeys(OTHERWISE[name] for name in otherwise):
+        same = [name for name in otherwise if OTHERWISE[name] == reason]
+        lines.append(f'{len(same)} expect otherwise: {reason}: {", ".join(same)}')
     pathlib.Path(figures).write_text('\n'.join(lines) + '\n', encoding='utf-8')
     for test, trace in failed:
         # Where it was, and what it said.
