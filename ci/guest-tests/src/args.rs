@@ -98,6 +98,9 @@ pub struct Args {
     /// Stop at the first failure.
     #[arg(long)]
     pub fail_fast: bool,
+    /// Does the work whose instructions are counted, and no test.
+    #[arg(long, hide = true)]
+    pub count: bool,
     /// Runs one test in this process (the runner's own use).
     #[arg(long, hide = true)]
     pub exec: Option<String>,

@@ -13,6 +13,7 @@ mod args;
 mod bad_input;
 mod basics;
 mod connections;
+mod count;
 mod credits;
 mod disk;
 mod endurance;
@@ -45,6 +46,9 @@ fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(helper) = &args.helper {
         return runner::report(helpers::run(helper, &env::Env::new(&args, "helper")));
+    }
+    if args.count {
+        return runner::report(count::run(&args));
     }
     if let Some(name) = &args.exec {
         return runner::exec(&args, name);

@@ -8,8 +8,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use crate::context::Context as Places;
-use crate::paths;
 use crate::steps::Builder;
+use crate::{count, paths};
 
 /// Widths (DATA_W) that are built: all, and those of `--ends`.
 const WIDTHS: [u32; 4] = [64, 128, 256, 512];
@@ -34,6 +34,10 @@ pub struct Arguments {
     /// Only at 64 and 512 bits, with a program that takes half as long to build.
     #[arg(long)]
     pub ends: bool,
+    /// Measure what the hosts have to do instead: the instructions of two guests, counted. With `--docs` docs/results/host.md
+    /// is written anew.
+    #[arg(long, conflicts_with_all = ["out", "width", "only", "ends", "route", "model"])]
+    pub host: bool,
     /// Only figures whose id begins with one of these, e.g. dma_bw.
     #[arg(long, value_delimiter = ',', value_name = "ID,…")]
     pub only: Vec<String>,
@@ -58,6 +62,9 @@ pub struct Arguments {
 /// # Errors
 /// When it cannot be built or started, or its output cannot be written.
 pub fn run(arguments: &Arguments) -> Result<bool> {
+    if arguments.host {
+        return count::run(arguments.json.as_deref(), arguments.docs);
+    }
     // Before anything is fetched or built.
     check(arguments, &Places::new()?.repo)?;
     let builder = Builder::new(&[])?;

@@ -87,6 +87,8 @@ pub struct Options {
     pub append: String,
     /// The root of a Debian host that guests run on, each with changes of its own, in place of busybox alone.
     pub host: Option<PathBuf>,
+    /// A plugin of QEMU's that writes to the file of [`Run::counts`].
+    pub plugin: Option<PathBuf>,
     /// Between the card and the guest's memory stands an IOMMU.
     pub iommu: bool,
     /// Do not load berth.ko.
@@ -114,6 +116,7 @@ impl Options {
             module_args: String::new(),
             append: String::new(),
             host: None,
+            plugin: None,
             iommu: false,
             no_load: false,
             keep: false,
@@ -183,6 +186,11 @@ impl Run {
     /// What the script of a guest printed.
     pub fn output_log(&self, role: Role) -> PathBuf {
         self.folder.join(format!("output-{role}.log"))
+    }
+
+    /// What a plugin of a guest's QEMU has counted.
+    pub fn counts(&self, role: Role) -> PathBuf {
+        self.folder.join(format!("counts-{role}"))
     }
 
     /// What the simulator logged.
@@ -301,7 +309,9 @@ fn run_inner(builder: &Builder, parts: &Parts, options: &Options, run: &Run, pro
     let (sender, events) = mpsc::channel();
     let mut children = Children(Vec::new());
     let start = Instant::now();
-    let accelerator = if kvm_works(&builder.context, sysroot, &parts.kernel)? { "kvm" } else { "tcg" };
+    // Plugins see what is translated alone.
+    let is_real = options.plugin.is_none() && kvm_works(&builder.context, sysroot, &parts.kernel)?;
+    let accelerator = if is_real { "kvm" } else { "tcg" };
 
     let _control = if options.cards {
         let simulator = parts.simulator.as_ref().context("the simulator has not been built")?;
@@ -567,6 +577,9 @@ fn qemu(
     }
     c.args(["-fsdev", &format!("local,id=share,security_model=none,path={}", run.share.display())]);
     c.args(["-device", "virtio-9p-pci,fsdev=share,mount_tag=share"]);
+    if let Some(plugin) = &options.plugin {
+        c.arg("-plugin").arg(format!("{},out={}", plugin.display(), run.counts(role).display()));
+    }
     if let Some(host) = &options.host {
         c.args(["-fsdev", &format!("local,id=host,security_model=none,readonly=on,path={}", host.display())]);
         c.args(["-device", "virtio-9p-pci,fsdev=host,mount_tag=host"]);

@@ -103,7 +103,7 @@ const TREES: &[Tree] = &[
             &["args", "outcome"],
             &["env"],
             &["test", "util"],
-            &["basics", "connections", "credits", "examples", "faults", "memory", "tool"],
+            &["basics", "connections", "count", "credits", "examples", "faults", "memory", "tool"],
             &["bad_input", "service", "syscalls"],
             &["disk", "endurance", "field", "machine", "net", "remote", "rivals", "trouble"],
             &["lifecycle"],

@@ -10,6 +10,7 @@ mod bench;
 mod checked;
 mod cli;
 mod context;
+mod count;
 mod coverage;
 mod demo;
 mod documents;

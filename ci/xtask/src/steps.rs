@@ -381,6 +381,17 @@ impl Builder {
         Ok([library, self.context.repo.join("host-tools/berth-verbs/berth.driver")])
     }
 
+    /// Builds the plugin of QEMU's that counts instructions; returns it.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn counter(&self) -> Result<PathBuf> {
+        let arguments = ["build", "--profile", "plugin", "--package", "berth-count"];
+        let mut command = self.cargo(&self.context.repo, "target-provider", &arguments)?;
+        self.cargo_step("the plugin that counts instructions", None, "counter", &mut command)?;
+        Ok(self.context.built.join("target-provider/plugin/libberth_count.so"))
+    }
+
     /// Builds the library that is preloaded to programs of sockets, for the sysroot's Debian; returns it.
     ///
     /// # Errors

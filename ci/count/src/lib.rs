@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Counts the instructions of a guest, those of its kernel apart, between marks that its programs set.
+//!
+//! A mark is a NOP that no compiler makes (`berth-guest-tests` has it). Each writes a line to the file that the option `out`
+//! names: its number; instructions of programs and of the kernel; bytes that repeated string instructions of either have
+//! written. Such an instruction counts as one, because processors write many bytes at once; its bytes say what it costs.
+//!
+//! Polls that find nothing take as long as the simulated card is slow, and are told apart: [`POLL`] begins one, and it is
+//! counted as idle if [`NOTHING`] ends it, which gives two more numbers in each line.
+
+mod qemu;
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fs::File;
+use std::io::Write as _;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use qemu::{Block, Id, Number, at_translation, instructions, numbers};
+
+/// A poll begins; it has found nothing.
+const POLL: usize = 3;
+const NOTHING: usize = 4;
+
+/// What is counted, by index.
+const USER: usize = 0;
+const KERNEL: usize = 1;
+const USER_BYTES: usize = 2;
+const KERNEL_BYTES: usize = 3;
+
+struct Counts {
+    numbers: [Number; 4],
+    polls: Mutex<Polls>,
+}
+
+struct Polls {
+    out: File,
+    /// Instructions when the last one began.
+    began: [u64; 2],
+    /// Those of polls that found nothing.
+    idle: [u64; 2],
+}
+
+static COUNTS: OnceLock<Counts> = OnceLock::new();
+
+/// A mark has been executed.
+extern "C" fn mark(_processor: c_uint, number: *mut c_void) {
+    let Some(counts) = COUNTS.get() else { return };
+    let now = counts.numbers.map(Number::sum);
+    let mut polls = counts.polls.lock().unwrap_or_else(PoisonError::into_inner);
+    let instructions = [now[USER], now[KERNEL]];
+    match number.addr() {
+        POLL => polls.began = instructions,
+        NOTHING => {
+            let began = polls.began;
+            for (n, idle) in polls.idle.iter_mut().enumerate() {
+                *idle += instructions[n] - began[n];
+            }
+        }
+        number => {
+            let [user, kernel, user_bytes, kernel_bytes] = now;
+            let [idle_user, idle_kernel] = polls.idle;
+            // Nobody is there to be told of an error; a line that is missing is noticed.
+            let line = format!("{number} {user} {kernel} {user_bytes} {kernel_bytes} {idle_user} {idle_kernel}\n");
+            let _ = polls.out.write_all(line.as_bytes());
+        }
+    }
+}
+
+/// The number of a mark: `nopl NUMBER<<24|0x43a55a…`.
+fn number_of_mark(code: &[u8]) -> Option<usize> {
+    match code {
+        [0x0f, 0x1f, 0x84, 0x00, number, 0x5a, 0xa5, 0x43] => Some((*number).into()),
+        _ => None,
+    }
+}
+
+/// Bytes that each round of a repeated string instruction writes at most, if it is one.
+fn repeated(code: &[u8]) -> Option<u64> {
+    let prefixes = code
+        .iter()
+        .take_while(|byte| matches!(byte, 0xf2 | 0xf3 | 0x66 | 0x2e | 0x3e | 0x26 | 0x36 | 0x64 | 0x65 | 0x67));
+    let (mut repeats, mut short, mut at) = (false, false, 0);
+    for prefix in prefixes {
+        repeats |= matches!(prefix, 0xf2 | 0xf3);
+        short |= *prefix == 0x66;
+        at += 1;
+    }
+    let mut wide = false;
+    if let Some(rex @ 0x40..=0x4f) = code.get(at) {
+        wide = rex & 8 != 0;
+        at += 1;
+    }
+    match code.get(at..) {
+        Some([opcode @ (0xa4..=0xa7 | 0xaa..=0xaf)]) if repeats => Some(match (opcode & 1, wide, short) {
+            (0, ..) => 1,
+            (_, true, _) => 8,
+            (_, _, true) => 2,
+            _ => 4,
+        }),
+        _ => None,
+    }
+}
+
+/// A block is translated.
+///
+/// # Safety
+/// QEMU calls it.
+unsafe extern "C" fn translated(block: *mut Block, _: *mut c_void) {
+    let Some(counts) = COUNTS.get() else { return };
+    // SAFETY: the block of this call.
+    for instruction in unsafe { instructions(block) } {
+        let (bytes, len) = instruction.bytes();
+        let code = &bytes[..len];
+        if let Some(number) = number_of_mark(code) {
+            instruction.call(mark, number);
+        }
+        let (count, written) = match instruction.is_kernels() {
+            true => (KERNEL, KERNEL_BYTES),
+            false => (USER, USER_BYTES),
+        };
+        match repeated(code) {
+            Some(bytes) => instruction.count_writes(counts.numbers[written], bytes),
+            None => instruction.count(counts.numbers[count]),
+        }
+    }
+}
+
+/// The plugin is loaded.
+///
+/// # Safety
+/// QEMU calls it, with so many arguments.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: Id,
+    _info: *const c_void,
+    count: c_int,
+    arguments: *const *const c_char,
+) -> c_int {
+    let out = (0..count as usize).find_map(|n| {
+        // SAFETY: as the caller says.
+        let argument = unsafe { CStr::from_ptr(*arguments.add(n)) };
+        argument.to_str().ok()?.strip_prefix("out=").map(str::to_owned)
+    });
+    let Some(out) = out else {
+        eprintln!("berth-count: there is no option out=FILE");
+        return 1;
+    };
+    let out = match File::create(&out) {
+        Ok(out) => out,
+        Err(error) => {
+            eprintln!("berth-count: {out}: {error}");
+            return 1;
+        }
+    };
+    let polls = Mutex::new(Polls { out, began: [0; 2], idle: [0; 2] });
+    if COUNTS.set(Counts { numbers: numbers(), polls }).is_err() {
+        return 1;
+    }
+    at_translation(id, translated);
+    0
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Work whose instructions are counted by a plugin of QEMU (`cargo xtask bench --host`): streams, round trips and messages of
+//! Berth, in both guests, and the same by TCP over a guest's own loopback.
+//!
+//! What is counted stands between two marks. For each such window a line says how many messages, bytes and ticks of the timer
+//! there were in it. One window is idle: it says what a tick costs.
+
+use std::arch::asm;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libberth::{CompletionQueue, Context};
+
+use crate::args::Args;
+use crate::env::{Env, Role};
+use crate::util::{Conn, Mem, PAGE, Res, depths, establish};
+
+/// Numbers of marks, as the plugin knows them.
+const BEGIN: u8 = 1;
+const END: u8 = 2;
+const POLL: u8 = 3;
+const NOTHING: u8 = 4;
+
+/// A NOP that no compiler makes.
+#[inline(always)]
+fn mark<const NUMBER: u8>() {
+    // SAFETY: `nopl` with an address that is not accessed.
+    unsafe { asm!(".byte 0x0f, 0x1f, 0x84, 0x00, {n}, 0x5a, 0xa5, 0x43", n = const NUMBER, options(nostack)) }
+}
+
+/// Interrupts of the timer so far.
+fn ticks() -> Res<u64> {
+    let all = std::fs::read_to_string("/proc/interrupts")?;
+    let line = all.lines().find(|line| line.trim_start().starts_with("LOC:")).ok_or("no line LOC")?;
+    Ok(line.split_whitespace().skip(1).map_while(|n| n.parse::<u64>().ok()).sum())
+}
+
+/// Counts what `work` does, which is so many messages and bytes.
+fn window(name: &str, messages: usize, bytes: usize, work: impl FnOnce() -> Res) -> Res {
+    let before = ticks()?;
+    mark::<BEGIN>();
+    let result = work();
+    mark::<END>();
+    result?;
+    println!("COUNT {name} {messages} {bytes} {}", ticks()? - before);
+    Ok(())
+}
+
+/// The next completion, slept for or polled.
+fn completed(env: &Env, queue: &CompletionQueue, sleeps: bool) -> Res {
+    if sleeps {
+        queue.wait(env.limit())?.ok()?;
+        return Ok(());
+    }
+    loop {
+        mark::<POLL>();
+        match queue.poll()? {
+            Some(completion) => {
+                completion.ok()?;
+                return Ok(());
+            }
+            None => mark::<NOTHING>(),
+        }
+    }
+}
+
+/// One connection, whose messages have buffers of their own or go round in a ring of them.
+struct Flow<'a> {
+    env: &'a Env,
+    conn: Conn,
+    mem: Mem,
+    size: usize,
+    depth: usize,
+    buffers: usize,
+    sleeps: bool,
+    inline: bool,
+    /// Messages sent and received so far.
+    done: usize,
+}
+
+impl<'a> Flow<'a> {
+    fn new(env: &'a Env, context: &Context, service: u16, size: usize, depth: usize, buffers: usize) -> Res<Self> {
+        let conn = Conn::new(context, &depths(depth as u32, depth as u32))?;
+        let stride = size.next_multiple_of(PAGE);
+        let mut mem = Mem::new(buffers * stride)?;
+        // All of it is there.
+        mem.bytes_mut().iter_mut().step_by(PAGE).for_each(|byte| *byte = 1);
+        let mut flow = Self { env, conn, mem, size, depth, buffers, sleeps: true, inline: false, done: 0 };
+        for n in 0..depth {
+            flow.post(n)?;
+        }
+        establish(env, context, &flow.conn.qp, service)?;
+        Ok(flow)
+    }
+
+    fn at(&self, n: usize) -> usize {
+        n % self.buffers * self.size.next_multiple_of(PAGE)
+    }
+
+    fn post(&mut self, n: usize) -> Res {
+        let sge = self.mem.sge(self.at(n), self.size);
+        self.conn.recv(n as u64, &[sge])
+    }
+
+    fn send(&mut self, n: usize) -> Res {
+        let at = self.at(n);
+        match self.inline {
+            true => self.conn.send_inline(n as u64, &[1; 64][..self.size]),
+            false => self.conn.send(n as u64, &[self.mem.sge(at, self.size)]),
+        }
+    }
+
+    /// Takes one message, and posts the next receive in its place.
+    fn receive(&mut self, n: usize) -> Res {
+        completed(self.env, &self.conn.recvs, self.sleeps)?;
+        self.post(n + self.depth)
+    }
+
+    /// Messages one way, from A to B.
+    fn stream(&mut self, count: usize) -> Res {
+        let first = self.done;
+        self.done += count;
+        match self.env.role {
+            Role::A => {
+                for n in first..first + count {
+                    if n >= first + self.depth {
+                        completed(self.env, &self.conn.sends, self.sleeps)?;
+                    }
+                    self.send(n)?;
+                }
+                (0..count.min(self.depth)).try_for_each(|_| completed(self.env, &self.conn.sends, self.sleeps))
+            }
+            Role::B => (first..first + count).try_for_each(|n| self.receive(n)),
+        }
+    }
+
+    /// Messages there and back.
+    fn round_trips(&mut self, count: usize) -> Res {
+        let first = self.done;
+        self.done += count;
+        for n in first..first + count {
+            if self.env.role == Role::A {
+                self.send(n)?;
+            }
+            self.receive(n)?;
+            if self.env.role == Role::B {
+                self.send(n)?;
+            }
+            completed(self.env, &self.conn.sends, self.sleeps)?;
+        }
+        Ok(())
+    }
+}
+
+/// Both directions of a connection over the loopback.
+fn loopback() -> Res<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    let (far, _) = listener.accept()?;
+    near.set_nodelay(true)?;
+    far.set_nodelay(true)?;
+    Ok((near, far))
+}
+
+fn tcp_stream(size: usize, count: usize) -> Res {
+    let (mut near, mut far) = loopback()?;
+    let other = thread::spawn(move || (0..count).try_for_each(|_| far.read_exact(&mut vec![0; size])));
+    let message = vec![1; size];
+    (0..count).try_for_each(|_| near.write_all(&message))?;
+    other.join().map_err(|_| "the other thread has failed")??;
+    Ok(())
+}
+
+fn tcp_round_trips(size: usize, count: usize) -> Res {
+    let (mut near, mut far) = loopback()?;
+    let mut message = vec![1; size];
+    let mut answer = message.clone();
+    let other = thread::spawn(move || {
+        (0..count).try_for_each(|_| {
+            far.read_exact(&mut answer)?;
+            far.write_all(&answer)
+        })
+    });
+    for _ in 0..count {
+        near.write_all(&message)?;
+        near.read_exact(&mut message)?;
+    }
+    other.join().map_err(|_| "the other thread has failed")??;
+    Ok(())
+}
+
+/// All of it.
+///
+/// # Errors
+/// When something cannot be made, or fails.
+pub fn run(args: &Args) -> Res {
+    let env = &Env::new(args, "count");
+    env.up()?;
+    let context = env.context()?;
+    let begin = |name: &str| -> Res {
+        env.meet(name)?;
+        // The other guest may still look for the file.
+        thread::sleep(Duration::from_millis(100));
+        Ok(())
+    };
+    begin("idle")?;
+    window("idle", 1, 1, || {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(2) {}
+        Ok(())
+    })?;
+
+    const LONG: usize = 64 << 10;
+    // Each buffer is used once.
+    let count = 128;
+    let mut cold = Flow::new(env, &context, 300, LONG, 16, count + 16)?;
+    begin("cold")?;
+    window("stream_cold", count, count * LONG, || cold.stream(count))?;
+    drop(cold);
+
+    let mut warm = Flow::new(env, &context, 301, LONG, 16, 16)?;
+    warm.stream(64)?;
+    begin("warm")?;
+    window("stream_warm", 256, 256 * LONG, || warm.stream(256))?;
+    drop(warm);
+
+    for (n, (name, sleeps)) in (302..).zip([("round_trip_wait", true), ("round_trip_poll", false)]) {
+        let mut flow = Flow::new(env, &context, n, 64, 16, 16)?;
+        (flow.sleeps, flow.inline) = (sleeps, true);
+        flow.round_trips(32)?;
+        begin(name)?;
+        window(name, 200, 200 * 64, || flow.round_trips(200))?;
+    }
+
+    let mut rate = Flow::new(env, &context, 304, 64, 64, 64)?;
+    (rate.sleeps, rate.inline) = (false, true);
+    rate.stream(128)?;
+    begin("rate")?;
+    window("message_poll", 1000, 1000 * 64, || rate.stream(1000))?;
+    drop(rate);
+
+    begin("tcp")?;
+    if env.role == Role::A {
+        tcp_stream(LONG, 16)?;
+        window("tcp_stream", 256, 256 * LONG, || tcp_stream(LONG, 256))?;
+        window("tcp_round_trip", 200, 200 * 64, || tcp_round_trips(64, 200))?;
+    }
+    env.meet("done")
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo xtask bench --host`: what the hosts have to do, in counted instructions of two guests with Debian's kernel.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::guest::{self, Role};
+use crate::kernel::Flavour;
+use crate::paths;
+use crate::progress::Progress;
+use crate::steps::Builder;
+
+/// The page with the results.
+const PAGE: &str = "docs/results/host.md";
+/// How it begins.
+const HEAD: &str = "# The host's share
+
+`cargo xtask bench --host --docs` writes this page: instructions of two guests with Debian's stock kernel, one processor each, \
+counted by a plugin of QEMU's TCG; for TCP over the loopback of one guest. Left out are polls that found nothing, and ticks of \
+the timer by what they cost in an idle guest. A repeated string instruction counts by the bytes that it writes, in a column of \
+its own. Cold: each page is used for the first time, and is resident.
+
+| id | what | programs | kernels | together | goal | bytes by string instructions |
+|---|---|---:|---:|---:|---:|---:|
+";
+
+/// What is counted: the window's name, what it is divided by, and the most that is wanted of it.
+struct Figure {
+    id: &'static str,
+    about: &'static str,
+    unit: Unit,
+    goal: Option<f64>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Unit {
+    MiB,
+    Message,
+}
+
+const FIGURES: [Figure; 7] = [
+    Figure { id: "stream_cold", about: "stream of 64 KiB messages, cold, per MiB", unit: Unit::MiB, goal: Some(150e3) },
+    Figure { id: "stream_warm", about: "the same, a ring of 16 buffers, per MiB", unit: Unit::MiB, goal: Some(10e3) },
+    Figure { id: "round_trip_wait", about: "64 bytes there and back, sleeping", unit: Unit::Message, goal: Some(12e3) },
+    Figure { id: "round_trip_poll", about: "the same, polling", unit: Unit::Message, goal: Some(1500.0) },
+    Figure { id: "message_poll", about: "64 bytes one way, streamed, polling", unit: Unit::Message, goal: Some(800.0) },
+    Figure { id: "tcp_stream", about: "TCP: stream of 64 KiB messages, per MiB", unit: Unit::MiB, goal: None },
+    Figure { id: "tcp_round_trip", about: "TCP: 64 bytes there and back", unit: Unit::Message, goal: None },
+];
+
+/// The window in which nothing but ticks happens.
+const IDLE: &str = "idle";
+
+/// What was counted between two marks in one guest.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Window {
+    name: String,
+    messages: f64,
+    bytes: f64,
+    ticks: f64,
+    /// Instructions of programs and of the kernel; bytes that string instructions of either have written; instructions of
+    /// polls that found nothing, of either.
+    counts: [f64; 6],
+}
+
+impl Window {
+    /// Instructions of programs and of the kernel that count, if a tick takes so many.
+    fn work(&self, tick: f64) -> [f64; 2] {
+        let [user, kernel, _, _, idle_user, idle_kernel] = self.counts;
+        [user - idle_user, (kernel - idle_kernel - self.ticks * tick).max(0.0)]
+    }
+
+    fn string_bytes(&self) -> f64 {
+        self.counts[2] + self.counts[3]
+    }
+}
+
+/// The windows of a guest: the lines that its plugin wrote, and those that its program printed.
+fn windows(marks: &str, output: &[String]) -> Result<Vec<Window>> {
+    let mut lines =
+        marks.lines().map(|line| line.split(' ').map(|n| Ok(n.parse::<f64>()?)).collect::<Result<Vec<_>>>());
+    let mut windows = Vec::new();
+    for said in output.iter().filter_map(|line| line.strip_prefix("COUNT ")) {
+        let words: Vec<_> = said.split_whitespace().collect();
+        let [name, messages, bytes, ticks] = words[..] else { bail!("the guest said {said:?}") };
+        let [begin, end] = [1.0, 2.0].map(|number| match lines.next() {
+            Some(Ok(line)) if line.len() == 7 && line[0] == number => Ok(line),
+            other => bail!("{name}: mark {number} is {other:?}"),
+        });
+        let (begin, end) = (begin?, end?);
+        let counts = std::array::from_fn(|n| end[n + 1] - begin[n + 1]);
+        let [messages, bytes, ticks] = [messages, bytes, ticks].map(str::parse);
+        windows.push(Window { name: name.to_owned(), messages: messages?, bytes: bytes?, ticks: ticks?, counts });
+    }
+    ensure!(lines.next().is_none(), "there are more marks than windows");
+    Ok(windows)
+}
+
+/// A figure's value: instructions of programs and kernels, and bytes by string instructions, of all guests together.
+fn value(figure: &Figure, guests: &[Vec<Window>]) -> Option<[f64; 3]> {
+    let mut sum = [0.0; 3];
+    let mut is_there = false;
+    for windows in guests {
+        let idle = windows.iter().find(|window| window.name == IDLE)?;
+        let tick = idle.counts[1] / idle.ticks.max(1.0);
+        let Some(window) = windows.iter().find(|window| window.name == figure.id) else { continue };
+        is_there = true;
+        let units = match figure.unit {
+            Unit::MiB => window.bytes / f64::from(1 << 20),
+            Unit::Message => window.messages,
+        };
+        let [user, kernel] = window.work(tick);
+        for (sum, more) in sum.iter_mut().zip([user, kernel, window.string_bytes()]) {
+            *sum += more / units;
+        }
+    }
+    is_there.then_some(sum)
+}
+
+/// The rows of the table.
+fn table(guests: &[Vec<Window>]) -> Result<String> {
+    let mut text = String::new();
+    for figure in &FIGURES {
+        let [user, kernel, bytes] = value(figure, guests).with_context(|| format!("{} was not counted", figure.id))?;
+        let goal = figure.goal.map_or_else(|| "–".to_owned(), |goal| format!("{goal}"));
+        let Figure { id, about, .. } = figure;
+        writeln!(text, "| {id} | {about} | {user:.0} | {kernel:.0} | {:.0} | {goal} | {bytes:.0} |", user + kernel)?;
+    }
+    Ok(text)
+}
+
+fn json(guests: &[Vec<Window>]) -> serde_json::Value {
+    FIGURES
+        .iter()
+        .filter_map(|figure| {
+            let [user, kernel, bytes] = value(figure, guests)?;
+            let unit = if figure.unit == Unit::MiB { "instructions/MiB" } else { "instructions" };
+            Some(serde_json::json!({
+                "id": figure.id, "value": user + kernel, "unit": unit, "goal": figure.goal,
+                "programs": user, "kernels": kernel, "string_bytes": bytes,
+            }))
+        })
+        .collect()
+}
+
+/// Counts, prints the table, and writes it to the page with `docs`, and to `to`. Goals that are not reached are no failure.
+///
+/// # Errors
+/// When something cannot be built or written, or a guest fails.
+pub fn run(to: Option<&Path>, docs: bool) -> Result<bool> {
+    if let Some(file) = to {
+        paths::output_file("--json", file)?;
+    }
+    let builder = Builder::new(&[])?;
+    let parts = builder.parts(Flavour::Stock)?;
+    let program = builder.guest_programs(Flavour::Test)?.join("berth-guest-tests");
+    let mut options = guest::Options::new(Flavour::Stock);
+    options.plugin = Some(builder.counter()?);
+    options.limit = Duration::from_secs(40 * 60);
+    let mut run = guest::Run::new()?;
+    fs::copy(&program, run.share.join("count"))?;
+    for role in Role::ALL {
+        let script = format!(
+            "ip link set lo up\ncp /mnt/share/count /tmp/count\nexec /tmp/count --count --role {role} --share /mnt/share\n"
+        );
+        run.script(role, &script)?;
+    }
+    let mut progress = Progress::start("instructions of two guests", Some("about 5 min on 2 cores"));
+    let end = guest::run(&builder, &parts, &options, &run, &mut progress);
+    progress.finish(end.as_ref().is_ok_and(|end| end.faults().is_empty()));
+    let end = end.inspect_err(|_| run.preserve())?;
+    if !end.faults().is_empty() {
+        run.preserve();
+        bail!("{}\nlogs: {}", end.faults().join("\n"), run.folder.display());
+    }
+    let mut counted = BTreeMap::new();
+    for (role, guest) in &end.guests {
+        let marks = fs::read_to_string(run.counts(*role)).context("what the plugin has counted")?;
+        counted.insert(*role, windows(&marks, &guest.output).with_context(|| format!("guest {role}"))?);
+    }
+    let counted: Vec<_> = counted.into_values().collect();
+    let table = table(&counted)?;
+    print!("{HEAD}{table}");
+    if docs {
+        fs::write(builder.context.repo.join(PAGE), format!("{HEAD}{table}"))?;
+    }
+    if let Some(file) = to {
+        fs::write(file, serde_json::to_string_pretty(&json(&counted))? + "\n")?;
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARKS: &str = "1 0 0 0 0 0 0\n2 1000 400 0 0 0 0\n1 1000 500 8 0 0 0\n2 3000 2700 8 2097152 500 100\n";
+
+    #[test]
+    fn polls_that_found_nothing_and_ticks_are_left_out() {
+        let said = ["COUNT idle 1 1 4", "running", "COUNT stream_cold 32 2097152 2"].map(str::to_owned);
+        let windows = windows(MARKS, &said).unwrap();
+        assert_eq!((windows[0].ticks, windows[1].messages), (4.0, 32.0));
+        // Two MiB; a tick takes 100.
+        let value = value(&FIGURES[0], &[windows.clone(), windows]).unwrap();
+        assert_eq!(value, [1500.0, 1900.0, 2097152.0]);
+    }
+
+    #[test]
+    fn marks_and_windows_belong_together() {
+        let said = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        for (marks, texts) in [
+            (MARKS, &["COUNT idle 1 1 4"][..]),
+            (MARKS, &["COUNT idle 1 1 4", "COUNT x 1 1 1", "COUNT y 1 1 1"]),
+            (MARKS, &["COUNT idle 1 1", "COUNT x 1 1 1"]),
+            ("2 0 0 0 0 0 0\n1 0 0 0 0 0 0\n", &["COUNT idle 1 1 4"]),
+            ("1 0 0\n2 0 0 0 0 0 0\n", &["COUNT idle 1 1 4"]),
+        ] {
+            assert!(windows(marks, &said(texts)).is_err(), "{marks} {texts:?}");
+        }
+        assert_eq!(value(&FIGURES[0], &[vec![Window { name: IDLE.into(), ..Window::default() }]]), None);
+    }
+}
