@@ -140,9 +140,11 @@ fn json(guests: &[Vec<Window>]) -> serde_json::Value {
         .filter_map(|figure| {
             let [user, kernel, bytes] = value(figure, guests)?;
             let unit = if figure.unit == Unit::MiB { "instructions/MiB" } else { "instructions" };
+            let (value, pass) = (user + kernel, figure.goal.map(|goal| user + kernel <= goal));
+            let params = serde_json::json!({ "programs": user, "kernels": kernel, "string_bytes": bytes });
             Some(serde_json::json!({
-                "id": figure.id, "value": user + kernel, "unit": unit, "goal": figure.goal,
-                "programs": user, "kernels": kernel, "string_bytes": bytes,
+                "id": figure.id, "params": params, "value": value, "unit": unit, "limit": null, "bar": figure.goal,
+                "pass": pass,
             }))
         })
         .collect()
