@@ -324,7 +324,7 @@ fn round(width: u32, seed: u64) -> [u64; 8] {
             }
         }
         if rng.chance(0.02) {
-            let denies = if rng.chance(0.7) { 0 } else { rng.below(8) as u8 };
+            let denies = if rng.chance(0.9) { 0 } else { rng.below(8) as u8 };
             rig.start(rng.below(4) as u16, denies);
         }
         if over.is_none() && !open.is_empty() && rng.chance(0.1) {
