@@ -425,10 +425,11 @@ check ap_1_ibv_asyncwatch asyncwatch
 # taken any more.
 trespasses='ACCESS_REFUSED|BAD_OPCODE'
 if [ "$role" = a ]; then
-    check ap_1_some_of_pyverbs pyverbs test_mr.MWTest test_atomic.AtomicTest.test_atomic_invalid_qp_access
+    check ap_1_some_of_pyverbs pyverbs test_mr.MWTest.test_mw_type1 test_mr.MWTest.test_mw_type2_invalidate_remote \
+        test_atomic.AtomicTest.test_atomic_invalid_qp_access test_cq_events.CqEventsTestCase.test_cq_events_ud
 else
-    check ap_1_some_of_pyverbs pyverbs test_qpex.QpExTestCase.test_qp_ex_rc_bind_mw test_srq test_cq_events \
-        test_mr.MRTest.test_mr_rereg_atomic
+    check ap_1_some_of_pyverbs pyverbs test_qpex.QpExTestCase.test_qp_ex_rc_bind_mw test_mr.MRTest.test_mr_rereg_atomic \
+        test_srq.SrqTestCase.test_modify_srq_limit test_srq.SrqTestCase.test_resize_srq
 fi
 if [ "$role" = a ]; then
     modules='test_device test_pd test_addr test_mr test_atomic test_cqex test_fork test_srq test_flow test_rss_traffic
