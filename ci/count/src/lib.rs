@@ -5,8 +5,9 @@
 //! names: its number; instructions of programs and of the kernel; bytes that repeated string instructions of either have
 //! written. Such an instruction counts as one, because processors write many bytes at once; its bytes say what it costs.
 //!
-//! Polls that find nothing take as long as the simulated card is slow, and are told apart: [`POLL`] begins one, and it is
-//! counted as idle if [`NOTHING`] ends it, which gives two more numbers in each line.
+//! Polls that find nothing take as long as the simulated card is slow, and are told apart: [`POLL`] begins one, and if
+//! [`NOTHING`] ends it, it is idle, up to where the next one begins. The last number of a line is the instructions of programs
+//! in such.
 
 mod qemu;
 
@@ -34,10 +35,12 @@ struct Counts {
 
 struct Polls {
     out: File,
-    /// Instructions when the last one began.
-    began: [u64; 2],
-    /// Those of polls that found nothing.
-    idle: [u64; 2],
+    /// Instructions when the last one began, or ended with nothing.
+    began: u64,
+    /// The last one has found nothing.
+    in_vain: bool,
+    /// Instructions of polls that found nothing.
+    idle: u64,
 }
 
 static COUNTS: OnceLock<Counts> = OnceLock::new();
@@ -47,20 +50,19 @@ extern "C" fn mark(_processor: c_uint, number: *mut c_void) {
     let Some(counts) = COUNTS.get() else { return };
     let now = counts.numbers.map(Number::sum);
     let mut polls = counts.polls.lock().unwrap_or_else(PoisonError::into_inner);
-    let instructions = [now[USER], now[KERNEL]];
+    let began = polls.began;
     match number.addr() {
-        POLL => polls.began = instructions,
+        POLL if polls.in_vain => polls.in_vain = false,
+        POLL => polls.began = now[USER],
         NOTHING => {
-            let began = polls.began;
-            for (n, idle) in polls.idle.iter_mut().enumerate() {
-                *idle += instructions[n] - began[n];
-            }
+            polls.idle += now[USER] - began;
+            (polls.began, polls.in_vain) = (now[USER], true);
         }
         number => {
             let [user, kernel, user_bytes, kernel_bytes] = now;
-            let [idle_user, idle_kernel] = polls.idle;
+            let idle = polls.idle;
             // Nobody is there to be told of an error; a line that is missing is noticed.
-            let line = format!("{number} {user} {kernel} {user_bytes} {kernel_bytes} {idle_user} {idle_kernel}\n");
+            let line = format!("{number} {user} {kernel} {user_bytes} {kernel_bytes} {idle}\n");
             let _ = polls.out.write_all(line.as_bytes());
         }
     }
@@ -152,7 +154,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
             return 1;
         }
     };
-    let polls = Mutex::new(Polls { out, began: [0; 2], idle: [0; 2] });
+    let polls = Mutex::new(Polls { out, began: 0, in_vain: false, idle: 0 });
     if COUNTS.set(Counts { numbers: numbers(), polls }).is_err() {
         return 1;
     }

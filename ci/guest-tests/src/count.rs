@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libberth::{CompletionQueue, Context};
+use libberth::{CompletionQueue, Context, Limits};
 
 use crate::args::Args;
 use crate::env::{Env, Role};
@@ -166,8 +166,8 @@ fn loopback() -> Res<(TcpStream, TcpStream)> {
 
 fn tcp_stream(size: usize, count: usize) -> Res {
     let (mut near, mut far) = loopback()?;
-    let other = thread::spawn(move || (0..count).try_for_each(|_| far.read_exact(&mut vec![0; size])));
-    let message = vec![1; size];
+    let (message, mut taken) = (vec![1; size], vec![1; size]);
+    let other = thread::spawn(move || (0..count).try_for_each(|_| far.read_exact(&mut taken)));
     (0..count).try_for_each(|_| near.write_all(&message))?;
     other.join().map_err(|_| "the other thread has failed")??;
     Ok(())
@@ -220,6 +220,7 @@ pub fn run(args: &Args) -> Res {
     window("stream_cold", count, count * LONG, || cold.stream(count))?;
     drop(cold);
 
+    env.device()?.set_limits(&Limits { linger_ms: Some(60_000), ..Limits::default() })?;
     let mut warm = Flow::new(env, &context, 301, LONG, 16, 16)?;
     warm.stream(64)?;
     begin("warm")?;

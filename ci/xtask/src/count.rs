@@ -23,7 +23,8 @@ const HEAD: &str = "# The host's share
 `cargo xtask bench --host --docs` writes this page: instructions of two guests with Debian's stock kernel, one processor each, \
 counted by a plugin of QEMU's TCG; for TCP over the loopback of one guest. Left out are polls that found nothing, and ticks of \
 the timer by what they cost in an idle guest. A repeated string instruction counts by the bytes that it writes, in a column of \
-its own. Cold: each page is used for the first time, and is resident.
+its own. Cold: each page is used for the first time, and is resident. Warm: pages stay pinned meanwhile, for which the driver is \
+told to keep them longer, because the simulated card is slow.
 
 | id | what | programs | kernels | together | goal | bytes by string instructions |
 |---|---|---:|---:|---:|---:|---:|
@@ -64,15 +65,15 @@ struct Window {
     bytes: f64,
     ticks: f64,
     /// Instructions of programs and of the kernel; bytes that string instructions of either have written; instructions of
-    /// polls that found nothing, of either.
-    counts: [f64; 6],
+    /// programs in polls that found nothing.
+    counts: [f64; 5],
 }
 
 impl Window {
     /// Instructions of programs and of the kernel that count, if a tick takes so many.
     fn work(&self, tick: f64) -> [f64; 2] {
-        let [user, kernel, _, _, idle_user, idle_kernel] = self.counts;
-        [user - idle_user, (kernel - idle_kernel - self.ticks * tick).max(0.0)]
+        let [user, kernel, _, _, idle] = self.counts;
+        [user - idle, (kernel - self.ticks * tick).max(0.0)]
     }
 
     fn string_bytes(&self) -> f64 {
@@ -89,7 +90,7 @@ fn windows(marks: &str, output: &[String]) -> Result<Vec<Window>> {
         let words: Vec<_> = said.split_whitespace().collect();
         let [name, messages, bytes, ticks] = words[..] else { bail!("the guest said {said:?}") };
         let [begin, end] = [1.0, 2.0].map(|number| match lines.next() {
-            Some(Ok(line)) if line.len() == 7 && line[0] == number => Ok(line),
+            Some(Ok(line)) if line.len() == 6 && line[0] == number => Ok(line),
             other => bail!("{name}: mark {number} is {other:?}"),
         });
         let (begin, end) = (begin?, end?);
@@ -201,7 +202,7 @@ pub fn run(to: Option<&Path>, docs: bool) -> Result<bool> {
 mod tests {
     use super::*;
 
-    const MARKS: &str = "1 0 0 0 0 0 0\n2 1000 400 0 0 0 0\n1 1000 500 8 0 0 0\n2 3000 2700 8 2097152 500 100\n";
+    const MARKS: &str = "1 0 0 0 0 0\n2 1000 400 0 0 0\n1 1000 500 8 0 0\n2 3000 2700 8 2097152 500\n";
 
     #[test]
     fn polls_that_found_nothing_and_ticks_are_left_out() {
@@ -210,7 +211,7 @@ mod tests {
         assert_eq!((windows[0].ticks, windows[1].messages), (4.0, 32.0));
         // Two MiB; a tick takes 100.
         let value = value(&FIGURES[0], &[windows.clone(), windows]).unwrap();
-        assert_eq!(value, [1500.0, 1900.0, 2097152.0]);
+        assert_eq!(value, [1500.0, 2000.0, 2097152.0]);
     }
 
     #[test]
@@ -220,8 +221,8 @@ mod tests {
             (MARKS, &["COUNT idle 1 1 4"][..]),
             (MARKS, &["COUNT idle 1 1 4", "COUNT x 1 1 1", "COUNT y 1 1 1"]),
             (MARKS, &["COUNT idle 1 1", "COUNT x 1 1 1"]),
-            ("2 0 0 0 0 0 0\n1 0 0 0 0 0 0\n", &["COUNT idle 1 1 4"]),
-            ("1 0 0\n2 0 0 0 0 0 0\n", &["COUNT idle 1 1 4"]),
+            ("2 0 0 0 0 0\n1 0 0 0 0 0\n", &["COUNT idle 1 1 4"]),
+            ("1 0 0\n2 0 0 0 0 0\n", &["COUNT idle 1 1 4"]),
         ] {
             assert!(windows(marks, &said(texts)).is_err(), "{marks} {texts:?}");
         }
