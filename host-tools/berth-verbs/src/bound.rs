@@ -84,13 +84,28 @@ impl Windows {
     /// `EINVAL` there is none.
     pub fn end(&self, key: u32) -> Result<(Operation, Change), c_int> {
         match self.bound().get(&(key & !TAG)) {
-            Some(bound) if bound.key == key => {
-                let nothing = Operation::Bind { key, va: 0, len: 0, scope: Bind::default() };
-                Ok((nothing, Change { key, region: None, ends: true }))
-            }
+            Some(bound) if bound.key == key => Ok(end(key)),
             _ => Err(libc::EINVAL),
         }
     }
+}
+
+impl Change {
+    /// Whether it is of the window that this is, or was, a key of.
+    pub fn is_of(&self, key: u32) -> bool {
+        (self.key ^ key) & !TAG == 0
+    }
+
+    /// Whether it binds a window to this key.
+    pub fn binds(&self, key: u32) -> bool {
+        self.key == key && self.region.is_some()
+    }
+}
+
+/// The end of a window that has this key.
+pub fn end(key: u32) -> (Operation, Change) {
+    let nothing = Operation::Bind { key, va: 0, len: 0, scope: Bind::default() };
+    (nothing, Change { key, region: None, ends: true })
 }
 
 /// Binds a window of type `kind`, whose key becomes `key`, for a queue pair of domain `pd` (IBTA 10.6.7.2).

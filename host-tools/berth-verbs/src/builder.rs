@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use berth_abi::wqe::{MAX_INLINE, MAX_SGE, Sge};
 use berth_queue::{Operation, Remote, gather};
 
-use crate::bound::{Change, bind};
+use crate::bound::{Change, bind, end};
 use crate::building::{Open, Stored, wr_set_inline_data, wr_set_sge};
 use crate::errno::{errno, failed};
 use crate::lock::Held;
@@ -165,7 +165,11 @@ unsafe extern "C" fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, key: u32, i
 
 unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, key: u32) {
     // SAFETY: behind `wr_start`.
-    unsafe { begin_window(qp, ours(qp.cast()).common.windows.end(key)) }
+    let held = unsafe { kept(qp) };
+    let built = held.building.binds(key);
+    held.keep();
+    // SAFETY: as above.
+    unsafe { begin_window(qp, if built { Ok(end(key)) } else { ours(qp.cast()).common.windows.end(key) }) }
 }
 
 /// Declares functions that begin an element.

@@ -58,6 +58,13 @@ impl Building {
         }
     }
 
+    /// Whether what has been built binds a window to this key.
+    pub fn binds(&self, key: u32) -> bool {
+        let open = self.open.as_ref().and_then(|open| open.change.as_ref());
+        let changes = self.elements.iter().filter_map(|(_, change)| change.as_ref()).chain(open);
+        changes.rev().find(|change| change.is_of(key)).is_some_and(|change| change.binds(key))
+    }
+
     /// The first error is the one that is told.
     pub fn fail(&mut self, error: c_int) {
         if self.error == 0 {

@@ -1309,6 +1309,19 @@ fn qp_4_windows_are_bound_and_ended_call_by_call() {
     of!(qp.wr_bind_mw(w.mw, key - 1, &raw const info));
     assert_eq!(of!(qp.wr_complete()), 0);
     assert_eq!([0, 2].map(|at| w.bound(at)), [(key, 1, 2, 2), (key - 1, 1, 2, 2)]);
+    // What ends a window may be built behind its bind, once.
+    of!(qp.wr_start());
+    of!(qp.wr_bind_mw(w.mw, key, &raw const info));
+    of!(qp.wr_send());
+    of!(qp.wr_local_inv(key));
+    assert_eq!(of!(qp.wr_complete()), 0);
+    assert!(w.is_free());
+    of!(qp.wr_start());
+    of!(qp.wr_bind_mw(w.mw, key, &raw const info));
+    of!(qp.wr_local_inv(key));
+    of!(qp.wr_local_inv(key));
+    assert_eq!(of!(qp.wr_complete()), libc::EINVAL);
+    assert!(w.is_free());
     bench.kernel.complete(cqn(w.cq), Cqe { credit: 2, ..w.qp.cqe(OP_BIND) });
     assert_eq!(bench.poll(w.cq)[0].opcode, IBV_WC_LOCAL_INV);
 }
