@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What memory windows are bound to: keys that elements of a send queue bind to parts of regions (QP-4). To the card a window is a key like any
-//! other. What verbs demand beyond that is checked here: a window lies in a region that allows it, and a region stays while
-//! windows are bound in it.
+//! What memory windows are bound to: keys that elements of a send queue bind to parts of regions (QP-4). To the card a window
+//! is a key like any other. What verbs demand beyond that is checked here: a window lies in a region that allows it, and a
+//! region stays while windows are bound in it.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
