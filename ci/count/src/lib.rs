@@ -3,7 +3,7 @@
 //!
 //! A mark is a NOP that no compiler makes (`berth-guest-tests` has it). Each writes a line to the file that the option `out`
 //! names: its number; instructions of programs and of the kernel; bytes that repeated string instructions of either have
-//! written. Such an instruction counts as one, because processors write many bytes at once; its bytes say what it costs.
+//! written. Such an instruction is not counted, because processors write many bytes at once: its bytes say what it costs.
 //!
 //! Polls that find nothing take as long as the simulated card is slow, and are told apart: [`POLL`] begins one, and if
 //! [`NOTHING`] ends it, it is idle, up to where the next one begins. The last number of a line is the instructions of programs
