@@ -8,7 +8,11 @@
 //! Polls that find nothing take as long as the simulated card is slow, and are told apart: [`POLL`] begins one, and if
 //! [`NOTHING`] ends it, it is idle, up to where the next one begins. The last number of a line is the instructions of programs
 //! in such.
+//!
+//! With the option `profile` another file gets, for each such line, the blocks that were executed since the line before:
+//! `mark NUMBER`, and for each block its address and the instructions, those of idle polls and strings included.
 
+mod profile;
 mod qemu;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -16,6 +20,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use profile::Profile;
 use qemu::{Block, Id, Number, at_translation, instructions, numbers};
 
 /// A poll begins; it has found nothing.
@@ -31,6 +36,7 @@ const KERNEL_BYTES: usize = 3;
 struct Counts {
     numbers: [Number; 4],
     polls: Mutex<Polls>,
+    profile: Option<Mutex<Profile>>,
 }
 
 struct Polls {
@@ -64,6 +70,9 @@ extern "C" fn mark(_processor: c_uint, number: *mut c_void) {
             // Nobody is there to be told of an error; a line that is missing is noticed.
             let line = format!("{number} {user} {kernel} {user_bytes} {kernel_bytes} {idle}\n");
             let _ = polls.out.write_all(line.as_bytes());
+            if let Some(profile) = &counts.profile {
+                let _ = profile.lock().unwrap_or_else(PoisonError::into_inner).write(number);
+            }
         }
     }
 }
@@ -109,7 +118,11 @@ fn repeated(code: &[u8]) -> Option<u64> {
 /// QEMU calls it.
 unsafe extern "C" fn translated(block: *mut Block, _: *mut c_void) {
     let Some(counts) = COUNTS.get() else { return };
-    // SAFETY: the block of this call.
+    if let Some(profile) = &counts.profile {
+        // SAFETY: the block of this call.
+        unsafe { profile.lock().unwrap_or_else(PoisonError::into_inner).watch(block) };
+    }
+    // SAFETY: as above.
     for instruction in unsafe { instructions(block) } {
         let (bytes, len) = instruction.bytes();
         let code = &bytes[..len];
@@ -138,24 +151,27 @@ pub unsafe extern "C" fn qemu_plugin_install(
     count: c_int,
     arguments: *const *const c_char,
 ) -> c_int {
-    let out = (0..count as usize).find_map(|n| {
-        // SAFETY: as the caller says.
-        let argument = unsafe { CStr::from_ptr(*arguments.add(n)) };
-        argument.to_str().ok()?.strip_prefix("out=").map(str::to_owned)
-    });
-    let Some(out) = out else {
-        eprintln!("berth-count: there is no option out=FILE");
+    let file = |option: &str| {
+        let name = (0..count as usize).find_map(|n| {
+            // SAFETY: as the caller says.
+            let argument = unsafe { CStr::from_ptr(*arguments.add(n)) };
+            argument.to_str().ok()?.strip_prefix(option)?.strip_prefix('=').map(str::to_owned)
+        })?;
+        let file = File::create(&name);
+        Some(file.inspect_err(|error| eprintln!("berth-count: {name}: {error}")))
+    };
+    let (Some(Ok(out)), profile) = (file("out"), file("profile").transpose()) else {
+        eprintln!("berth-count: there is no option out=FILE, or it cannot be written");
         return 1;
     };
-    let out = match File::create(&out) {
-        Ok(out) => out,
-        Err(error) => {
-            eprintln!("berth-count: {out}: {error}");
-            return 1;
-        }
+    let Ok(profile) = profile else { return 1 };
+    let mut all = numbers(4);
+    let counts = Counts {
+        numbers: std::array::from_fn(|_| all.next().expect("there are four")),
+        polls: Mutex::new(Polls { out, began: 0, in_vain: false, idle: 0 }),
+        profile: profile.map(|out| Mutex::new(Profile::new(out))),
     };
-    let polls = Mutex::new(Polls { out, began: 0, in_vain: false, idle: 0 });
-    if COUNTS.set(Counts { numbers: numbers(), polls }).is_err() {
+    if COUNTS.set(counts).is_err() {
         return 1;
     }
     at_translation(id, translated);

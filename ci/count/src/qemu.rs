@@ -56,6 +56,13 @@ unsafe extern "C" {
         flags: c_int,
         data: *mut c_void,
     );
+    fn qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(
+        block: *mut Block,
+        operation: c_int,
+        number: Number,
+        operand: u64,
+    );
+    fn qemu_plugin_tb_vaddr(block: *const Block) -> u64;
     fn qemu_plugin_tb_n_insns(block: *const Block) -> usize;
     fn qemu_plugin_tb_get_insn(block: *const Block, at: usize) -> *mut Instruction;
     fn qemu_plugin_insn_data(instruction: *const Instruction, to: *mut c_void, bytes: usize) -> usize;
@@ -68,10 +75,13 @@ unsafe extern "C" {
 }
 
 /// So many numbers, all 0.
-pub fn numbers<const N: usize>() -> [Number; N] {
+pub fn numbers(count: usize) -> impl Iterator<Item = Number> + Send {
     // SAFETY: it has room for them.
-    let board = unsafe { qemu_plugin_scoreboard_new(8 * N) };
-    std::array::from_fn(|n| Number { board, offset: 8 * n })
+    let first = Number { board: unsafe { qemu_plugin_scoreboard_new(8 * count) }, offset: 0 };
+    (0..count).map(move |n| {
+        let first = first;
+        Number { offset: 8 * n, ..first }
+    })
 }
 
 impl Number {
@@ -86,6 +96,24 @@ impl Number {
 pub fn at_translation(id: Id, call: unsafe extern "C" fn(*mut Block, *mut c_void)) {
     // SAFETY: the plugin stays loaded.
     unsafe { qemu_plugin_register_vcpu_tb_trans_cb(id, call, std::ptr::null_mut()) }
+}
+
+/// Address of a block, and the number of its instructions.
+///
+/// # Safety
+/// As [`instructions`].
+pub unsafe fn extent(block: *mut Block) -> (u64, usize) {
+    // SAFETY: as the caller says.
+    unsafe { (qemu_plugin_tb_vaddr(block), qemu_plugin_tb_n_insns(block)) }
+}
+
+/// Counts so much for each time that a block is executed.
+///
+/// # Safety
+/// As [`instructions`].
+pub unsafe fn count_block(block: *mut Block, number: Number, worth: u64) {
+    // SAFETY: as the caller says.
+    unsafe { qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(block, ADD, number, worth) }
 }
 
 /// An instruction of a block, while that is translated.

@@ -38,6 +38,9 @@ pub struct Arguments {
     /// is written anew.
     #[arg(long, conflicts_with_all = ["out", "width", "only", "ends", "route", "model"])]
     pub host: bool,
+    /// With `--host`: print also which functions the instructions are of.
+    #[arg(long, requires = "host")]
+    pub profile: bool,
     /// Only figures whose id begins with one of these, e.g. dma_bw.
     #[arg(long, value_delimiter = ',', value_name = "ID,…")]
     pub only: Vec<String>,
@@ -63,7 +66,7 @@ pub struct Arguments {
 /// When it cannot be built or started, or its output cannot be written.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.host {
-        return count::run(arguments.json.as_deref(), arguments.docs);
+        return count::run(arguments);
     }
     // Before anything is fetched or built.
     check(arguments, &Places::new()?.repo)?;

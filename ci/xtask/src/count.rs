@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::bench::Arguments;
 use crate::guest::{self, Role};
 use crate::kernel::Flavour;
 use crate::paths;
+use crate::profile::{Profile, Symbols};
 use crate::progress::Progress;
 use crate::steps::Builder;
 
@@ -42,6 +44,16 @@ struct Figure {
 enum Unit {
     MiB,
     Message,
+}
+
+impl Unit {
+    /// How many of them a window has.
+    fn of(self, window: &Window) -> f64 {
+        match self {
+            Self::MiB => window.bytes / f64::from(1 << 20),
+            Self::Message => window.messages,
+        }
+    }
 }
 
 const FIGURES: [Figure; 7] = [
@@ -111,10 +123,7 @@ fn value(figure: &Figure, guests: &[Vec<Window>]) -> Option<[f64; 3]> {
         let tick = idle.counts[1] / idle.ticks.max(1.0);
         let Some(window) = windows.iter().find(|window| window.name == figure.id) else { continue };
         is_there = true;
-        let units = match figure.unit {
-            Unit::MiB => window.bytes / f64::from(1 << 20),
-            Unit::Message => window.messages,
-        };
+        let units = figure.unit.of(window);
         let [user, kernel] = window.work(tick);
         for (sum, more) in sum.iter_mut().zip([user, kernel, window.string_bytes()]) {
             *sum += more / units;
@@ -135,6 +144,38 @@ fn table(guests: &[Vec<Window>]) -> Result<String> {
     Ok(text)
 }
 
+/// Functions that a profile names.
+const FUNCTIONS: usize = 60;
+
+/// Prints which functions the instructions of each window are of, both guests together, per unit of its figure.
+fn print_profiles(run: &guest::Run, program: &Path, counted: &BTreeMap<Role, Vec<Window>>) -> Result<()> {
+    let mut profiles = BTreeMap::new();
+    for (role, windows) in counted {
+        let file = |name: String| fs::read_to_string(run.share.join(&name)).context(name);
+        let mut symbols = Symbols::of_kernel(&file(format!("kallsyms-{role}"))?);
+        symbols.add_program(&fs::read(program)?, &file(format!("maps-{role}"))?)?;
+        let blocks = fs::read_to_string(run.profile(*role)).context("the blocks that the plugin has counted")?;
+        profiles.insert(*role, Profile::all(&blocks, &symbols)?);
+        // Each window ends with its second mark.
+        ensure!(profiles[role].len() == 2 * windows.len(), "there are other marks in the profile");
+    }
+    for figure in &FIGURES {
+        let mut sum = Profile::default();
+        let mut units = 1.0;
+        for (role, windows) in counted {
+            if let Some(at) = windows.iter().position(|window| window.name == figure.id) {
+                units = figure.unit.of(&windows[at]);
+                sum.add(&profiles[role][2 * at + 1]);
+            }
+        }
+        println!("{}, by function:", figure.id);
+        for (name, instructions) in sum.most(FUNCTIONS) {
+            println!("{:>12.0}  {name}", instructions / units);
+        }
+    }
+    Ok(())
+}
+
 fn json(guests: &[Vec<Window>]) -> serde_json::Value {
     FIGURES
         .iter()
@@ -151,11 +192,12 @@ fn json(guests: &[Vec<Window>]) -> serde_json::Value {
         .collect()
 }
 
-/// Counts, prints the table, and writes it to the page with `docs`, and to `to`. Goals that are not reached are no failure.
+/// Counts, prints the table, and writes it where the arguments say. Goals that are not reached are no failure.
 ///
 /// # Errors
 /// When something cannot be built or written, or a guest fails.
-pub fn run(to: Option<&Path>, docs: bool) -> Result<bool> {
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let to = arguments.json.as_deref();
     if let Some(file) = to {
         paths::output_file("--json", file)?;
     }
@@ -164,12 +206,14 @@ pub fn run(to: Option<&Path>, docs: bool) -> Result<bool> {
     let program = builder.guest_programs(Flavour::Test)?.join("berth-guest-tests");
     let mut options = guest::Options::new(Flavour::Stock);
     options.plugin = Some(builder.counter()?);
+    options.profile = arguments.profile;
     options.limit = Duration::from_secs(40 * 60);
     let mut run = guest::Run::new()?;
     fs::copy(&program, run.share.join("count"))?;
     for role in Role::ALL {
         let script = format!(
-            "ip link set lo up\ncp /mnt/share/count /tmp/count\nexec /tmp/count --count --role {role} --share /mnt/share\n"
+            "ip link set lo up\ncp /mnt/share/count /tmp/count\ncp /proc/kallsyms /mnt/share/kallsyms-{role}\n\
+             exec /tmp/count --count --role {role} --share /mnt/share\n"
         );
         run.script(role, &script)?;
     }
@@ -186,10 +230,13 @@ pub fn run(to: Option<&Path>, docs: bool) -> Result<bool> {
         let marks = fs::read_to_string(run.counts(*role)).context("what the plugin has counted")?;
         counted.insert(*role, windows(&marks, &guest.output).with_context(|| format!("guest {role}"))?);
     }
+    if arguments.profile {
+        print_profiles(&run, &program, &counted)?;
+    }
     let counted: Vec<_> = counted.into_values().collect();
     let table = table(&counted)?;
     print!("{HEAD}{table}");
-    if docs {
+    if arguments.docs {
         fs::write(builder.context.repo.join(PAGE), format!("{HEAD}{table}"))?;
     }
     if let Some(file) = to {

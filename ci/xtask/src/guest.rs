@@ -89,6 +89,8 @@ pub struct Options {
     pub host: Option<PathBuf>,
     /// A plugin of QEMU's that writes to the file of [`Run::counts`].
     pub plugin: Option<PathBuf>,
+    /// It writes to the file of [`Run::profile`], too.
+    pub profile: bool,
     /// Between the card and the guest's memory stands an IOMMU.
     pub iommu: bool,
     /// Do not load berth.ko.
@@ -117,6 +119,7 @@ impl Options {
             append: String::new(),
             host: None,
             plugin: None,
+            profile: false,
             iommu: false,
             no_load: false,
             keep: false,
@@ -191,6 +194,11 @@ impl Run {
     /// What a plugin of a guest's QEMU has counted.
     pub fn counts(&self, role: Role) -> PathBuf {
         self.folder.join(format!("counts-{role}"))
+    }
+
+    /// Which blocks it has counted.
+    pub fn profile(&self, role: Role) -> PathBuf {
+        self.folder.join(format!("profile-{role}"))
     }
 
     /// What the simulator logged.
@@ -578,7 +586,9 @@ fn qemu(
     c.args(["-fsdev", &format!("local,id=share,security_model=none,path={}", run.share.display())]);
     c.args(["-device", "virtio-9p-pci,fsdev=share,mount_tag=share"]);
     if let Some(plugin) = &options.plugin {
-        c.arg("-plugin").arg(format!("{},out={}", plugin.display(), run.counts(role).display()));
+        let profile = options.profile.then(|| format!(",profile={}", run.profile(role).display()));
+        let out = run.counts(role);
+        c.arg("-plugin").arg(format!("{},out={}{}", plugin.display(), out.display(), profile.unwrap_or_default()));
     }
     if let Some(host) = &options.host {
         c.args(["-fsdev", &format!("local,id=host,security_model=none,readonly=on,path={}", host.display())]);

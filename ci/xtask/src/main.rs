@@ -31,6 +31,7 @@ mod needs;
 mod packaging;
 mod panics;
 mod paths;
+mod profile;
 mod progress;
 mod provider;
 mod report;
