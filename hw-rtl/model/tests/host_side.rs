@@ -706,3 +706,39 @@ fn dma_keeps_the_host_port_busy() {
         }
     }
 }
+
+#[test]
+fn what_is_told_of_unused_pages_waits_for_another_event_or_half_a_ring_if_it_may() {
+    let mut b = Bench::plain();
+    let mut rng = berth_rtl_host::Rng(seed(1));
+    // Whether it is armed, and so that some may wait; interrupts; events of each kind that the host has not taken.
+    let (mut armed, mut lax, mut interrupts) = (false, false, 0);
+    let mut waiting = VecDeque::new();
+    for step in 0..500 {
+        match rng.below(8) {
+            0..4 if waiting.len() < usize::from(RING) => {
+                let kind =
+                    [EV_PAGE_RELEASE, EV_PAGE_EVICTED, EV_LOG][if rng.chance(0.9) { rng.below(2) as usize } else { 2 }];
+                let event = std::array::from_fn(|word| if word == 0 { kind } else { step << 8 | word as u32 });
+                b.firmware_event(&event);
+                waiting.push_back(event);
+            }
+            4..6 => {
+                for _ in 0..rng.below(waiting.len() as u64 + 1) {
+                    assert_eq!(b.take_event(), waiting.pop_front());
+                }
+                b.set(HOST_EVT_CI, b.evt.ci.into());
+            }
+            _ => {
+                (armed, lax) = (true, rng.chance(0.8));
+                b.set(HOST_EVT_CI, u32::from(b.evt.ci) | 1 << 31 | u32::from(lax) << 30);
+            }
+        }
+        let urgent = waiting.iter().any(|event: &[u32; 16]| event[0] == EV_LOG);
+        if armed && !waiting.is_empty() && (!lax || urgent || waiting.len() >= usize::from(RING) / 2) {
+            (armed, interrupts) = (false, interrupts + 1);
+        }
+        b.settle();
+        assert_eq!(b.vectors(), interrupts, "step {step}: {} events, lax {lax}", waiting.len());
+    }
+}

@@ -12,6 +12,8 @@ module berth_event #(
     input  logic              evt_log2_we,
     input  logic [15:0]       evt_ci,
     input  logic              evt_arm_we,
+    // With `evt_arm_we`: what is told of pages that are released or evicted may wait.
+    input  logic              evt_lax,
     output logic [15:0]       evt_pi,
     output logic [15:0]       ev_space,
     // Translation unit: words 0 to 6.
@@ -40,8 +42,9 @@ module berth_event #(
     output logic              inc_irq,
     output logic              busy
 );
-  logic [15:0] pi_q;
-  logic send_q, armed_q, irq_q;
+  // Index behind the last event that may not wait, if the host has not taken it; else the host's.
+  logic [15:0] pi_q, urgent_q;
+  logic send_q, armed_q, lax_q, irq_q;
   logic [1:0] sel_q, pick;
   logic [16*32-1:0] words;
   logic msg_ready;
@@ -49,6 +52,11 @@ module berth_event #(
   wire ring_ok = evt_log2 >= 5'd4 && evt_log2 <= 5'd12;
   wire [15:0] size = 16'd1 << evt_log2[3:0];
   wire [15:0] used = pi_q - evt_ci;
+  wire is_urgent = words[7:0] != berth_regs_pkg::EV_PAGE_RELEASE[7:0] &&
+      words[7:0] != berth_regs_pkg::EV_PAGE_EVICTED[7:0];
+  // The host has not taken all that may not wait. An impossible consumer index counts as if it had not.
+  wire some_urgent = urgent_q != evt_ci && 16'(urgent_q - evt_ci) <= used;
+  wire due = pi_q != evt_ci && (!lax_q || some_urgent || used >= size >> 1);
   wire [2:0] req = {fev_valid, cev_valid, xev_valid};
 
   assign evt_pi = pi_q;
@@ -89,7 +97,7 @@ module berth_event #(
   assign msix_valid = irq_q;
   assign inc_event  = msg_ready;
   assign inc_irq    = msix_valid && msix_ready;
-  assign busy       = send_q || irq_q || (armed_q && pi_q != evt_ci) || req != 0;
+  assign busy       = send_q || irq_q || (armed_q && due) || req != 0;
 
   always_ff @(posedge clk) begin
     if (!send_q) begin
@@ -101,19 +109,27 @@ module berth_event #(
       send_q <= 1'b0;
       pi_q   <= pi_q + 1;
     end
+    if (msg_ready && is_urgent) urgent_q <= pi_q + 1;
+    else if (!some_urgent) urgent_q <= evt_ci;
     if (msix_ready) irq_q <= 1'b0;
     // Covers both "the next event" and "at once, if there is one already": pi only counts events that are out.
-    if (armed_q && pi_q != evt_ci) begin
+    if (armed_q && due) begin
       armed_q <= 1'b0;
       irq_q   <= 1'b1;
     end
-    if (evt_arm_we) armed_q <= 1'b1;
+    if (evt_arm_we) begin
+      armed_q <= 1'b1;
+      lax_q   <= evt_lax;
+    end
     if (evt_log2_we) begin
-      pi_q    <= '0;
-      armed_q <= 1'b0;
+      pi_q     <= '0;
+      urgent_q <= '0;
+      armed_q  <= 1'b0;
     end
     if (rst) begin
-      pi_q    <= '0;
+      pi_q     <= '0;
+      urgent_q <= '0;
+      lax_q    <= 1'b0;
       send_q  <= 1'b0;
       armed_q <= 1'b0;
       irq_q   <= 1'b0;

@@ -40,6 +40,7 @@ module berth_host_regs (
     output logic        evt_log2_we,
     output logic [15:0] evt_ci,
     output logic        evt_arm_we,
+    output logic        evt_lax,
     input  logic [15:0] evt_pi,
     // DMA.
     output logic [63:0] fence_addr,
@@ -232,6 +233,7 @@ module berth_host_regs (
             berth_regs_pkg::HOST_EVT_CI: begin
               evt_ci     <= bar_wdata[15:0];
               evt_arm_we <= bar_wdata[31];
+              evt_lax    <= bar_wdata[30];
             end
             berth_regs_pkg::HOST_FENCE_LO: fence_addr[31:3] <= bar_wdata[31:3];
             berth_regs_pkg::HOST_FENCE_HI: fence_addr[63:32] <= bar_wdata;
@@ -256,6 +258,7 @@ module berth_host_regs (
       evt_base <= '0;
       evt_log2 <= '0;
       evt_ci <= '0;
+      evt_lax <= 1'b0;
       fence_addr <= '0;
       hb_challenge <= '0;
       dma_enable <= 1'b0;

@@ -166,7 +166,7 @@ module berth_hostif #(
   logic [16*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] amounts;
   logic regs_ready, regs_rvalid, inc_bad_access;
   logic [63:0] regs_rdata;
-  logic fw_data_we, fw_boot_we, cmd_log2_we, cmd_pi_we, evt_log2_we, evt_arm_we, dma_enable;
+  logic fw_data_we, fw_boot_we, cmd_log2_we, cmd_pi_we, evt_log2_we, evt_arm_we, evt_lax, dma_enable;
   logic [31:0] bar_wdata, fw_status, fw_code, hb_challenge, hb_answer;
   logic [63:0] cmd_base, evt_base, fence_addr;
   logic [4:0] cmd_log2, evt_log2;
@@ -182,7 +182,7 @@ module berth_hostif #(
       .addr(mmio_addr), .wdata(mmio_wdata), .wstrb(mmio_wstrb), .rd_valid(regs_rvalid), .rd_data(regs_rdata),
       .fw_data_we, .fw_boot_we, .bar_wdata, .fw_status, .fw_code, .hb_challenge, .hb_answer, .reset_we, .cmd_base,
       .cmd_log2, .cmd_log2_we, .cmd_pi, .cmd_pi_we, .cmd_ci, .cmd_stands, .push_begin, .push_we, .push_word,
-      .push_data, .evt_base, .evt_log2, .evt_log2_we, .evt_ci, .evt_arm_we, .evt_pi, .fence_addr, .dma_enable,
+      .push_data, .evt_base, .evt_log2, .evt_log2_we, .evt_ci, .evt_arm_we, .evt_lax, .evt_pi, .fence_addr, .dma_enable,
       .dma_busy, .cfg_max_payload, .cfg_max_read_req, .log2_payload, .log2_read, .log2_tick, .cycles,
       .amounts(wire_amounts | amounts), .idle_skipped, .inc_bad_access, .stat_req, .stat_addr, .stat_rdata
   );
@@ -457,7 +457,7 @@ module berth_hostif #(
   );
   assign s_len[W_CQE*13+:13] = 13'd32;
   berth_event #(.DATA_W(DATA_W)) events (
-      .clk, .rst, .evt_base, .evt_log2, .evt_log2_we, .evt_ci, .evt_arm_we, .evt_pi, .ev_space, .xev_valid, .xev_ready,
+      .clk, .rst, .evt_base, .evt_log2, .evt_log2_we, .evt_ci, .evt_arm_we, .evt_lax, .evt_pi, .ev_space, .xev_valid, .xev_ready,
       .xev_words, .cev_valid, .cev_ready, .cev_words, .fev_valid, .fev_ready, .fev_words, .wr_valid(s_valid[W_EVENT]),
       .wr_ready(s_ready[W_EVENT]), .wr_addr(s_addr[W_EVENT*64+:64]), .wr_data(s_data[W_EVENT*DATA_W+:DATA_W]),
       .wr_last(s_last[W_EVENT]), .msix_valid, .msix_ready, .inc_event, .inc_irq, .busy(ev_busy)

@@ -78,7 +78,7 @@ package berth_regs_pkg;
     localparam logic [31:0] HOST_EVT_BASE_LO         = 32'h00000070; // rw: event ring, bus address low half (64-byte aligned)
     localparam logic [31:0] HOST_EVT_BASE_HI         = 32'h00000074; // rw: event ring, bus address high half
     localparam logic [31:0] HOST_EVT_LOG2            = 32'h00000078; // rw: log2 of the event ring's entries (64 bytes each), 4 to 12; writing it resets both indices
-    localparam logic [31:0] HOST_EVT_CI              = 32'h0000007c; // rw: consumer index of the event ring (free-running 16 bits); bit 31 arms MSI-X vector 0 for the next event (at once, if there is one already)
+    localparam logic [31:0] HOST_EVT_CI              = 32'h0000007c; // rw: consumer index of the event ring (free-running 16 bits); bit 31 arms MSI-X vector 0 for the next event (at once, if there is one already), with bit 30 for the next one but `EV_PAGE_RELEASE` and `EV_PAGE_EVICTED`, or when half of the ring is in use
     localparam logic [31:0] HOST_EVT_PI              = 32'h00000080; // ro: producer index of the event ring (free-running 16 bits)
     localparam logic [31:0] HOST_FENCE_LO            = 32'h00000088; // rw: bus address that `CMD_FENCE` writes its token to, low half (8-byte aligned)
     localparam logic [31:0] HOST_FENCE_HI            = 32'h0000008c; // rw: the same, high half

@@ -55,7 +55,7 @@ table! {
     HOST_EVT_BASE_HI = 0x074;
     /// rw: log2 of the event ring's entries (64 bytes each), 4 to 12; writing it resets both indices.
     HOST_EVT_LOG2 = 0x078;
-    /// rw: consumer index of the event ring (free-running 16 bits); bit 31 arms MSI-X vector 0 for the next event (at once, if there is one already).
+    /// rw: consumer index of the event ring (free-running 16 bits); bit 31 arms MSI-X vector 0 for the next event (at once, if there is one already), with bit 30 for the next one but `EV_PAGE_RELEASE` and `EV_PAGE_EVICTED`, or when half of the ring is in use.
     HOST_EVT_CI = 0x07c;
     /// ro: producer index of the event ring (free-running 16 bits).
     HOST_EVT_PI = 0x080;

@@ -206,6 +206,11 @@ impl Bench {
         }
     }
 
+    /// The next event, of which the card is not told that it was taken.
+    pub fn take_event(&mut self) -> Option<[u32; 16]> {
+        self.evt.take(&self.board.memory)
+    }
+
     pub fn event(&mut self) -> [u32; 16] {
         self.wait("an event", |b| {
             b.take_events();
