@@ -118,9 +118,10 @@ impl Completions {
         self.attached == 0 && self.used
     }
 
-    /// Moves one entry from the ring to `taken`; false if there is none.
-    fn take_one(&mut self) -> bool {
-        let Some(cqe) = self.ring.take() else { return false };
+    /// Takes one entry from the ring, and accounts it.
+    #[inline]
+    fn take(&mut self) -> Option<Result<Entry, Unmatched>> {
+        let cqe = self.ring.take()?;
         let qp = self.qps.get(cqe.qpn as usize).and_then(Option::as_ref);
         let entry = qp.and_then(|qp| {
             // A WRITE uses a receive only with an immediate, and a send's completion has none.
@@ -128,8 +129,15 @@ impl Completions {
             let marked = if recv { qp.recv.complete().then_some(false) } else { qp.send.complete_upto(cqe.credit) }?;
             Some(Entry { cqe, recv, message: qp.message, marked })
         });
-        self.taken.push_back(entry.ok_or(Unmatched { qpn: cqe.qpn }));
-        true
+        Some(entry.ok_or(Unmatched { qpn: cqe.qpn }))
+    }
+
+    /// Moves one entry from the ring to `taken`; false if there is none.
+    fn take_one(&mut self) -> bool {
+        let entry = self.take();
+        let is_some = entry.is_some();
+        self.taken.extend(entry);
+        is_some
     }
 
     /// The next completion, if there is one.
@@ -137,11 +145,12 @@ impl Completions {
     /// # Errors
     /// [`Unmatched`]; what is behind it comes with the next call.
     #[allow(clippy::should_implement_trait)]
+    #[inline]
     pub fn next(&mut self) -> Result<Option<Entry>, Unmatched> {
-        if self.taken.is_empty() {
-            self.take_one();
+        match self.taken.pop_front() {
+            None => self.take().transpose(),
+            first => first.transpose(),
         }
-        self.taken.pop_front().transpose()
     }
 
     /// Takes all entries that are there, and drops those of which `hides` says that nobody is to see them. The others are given
@@ -152,6 +161,7 @@ impl Completions {
     }
 
     /// Tells the card of entries taken, if it might run out of room otherwise.
+    #[inline]
     pub fn tell(&mut self, doorbells: &Doorbells) {
         let slack = u64::from(self.ring.entries - self.capacity);
         if (self.ring.consumer - self.ring.told) * 2 > slack {

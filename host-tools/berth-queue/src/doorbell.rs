@@ -75,6 +75,7 @@ impl Doorbells {
     }
 
     /// Writes a doorbell: one 8-byte store after everything written to queues before.
+    #[inline]
     pub fn ring(&self, offset: u32, value: u64) {
         before_doorbell();
         self.store(offset, value);
@@ -96,6 +97,7 @@ impl Doorbells {
         self.slot_taken.store(false, Ordering::Release);
     }
 
+    #[inline]
     fn store(&self, offset: u32, value: u64) {
         assert!(offset <= PAGE - 8 && offset.is_multiple_of(8));
         // SAFETY: the offset is an aligned one inside the page, which is mapped as long as we live.

@@ -109,6 +109,7 @@ pub enum Operation {
 
 impl Operation {
     /// Ranges that an element with it has room for.
+    #[inline]
     pub const fn max_sges(&self) -> usize {
         match self {
             Self::Receive | Self::Send => MAX_SGE,
@@ -154,10 +155,12 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// Without flags.
+    #[inline]
     pub const fn new(wr_id: u64, operation: Operation, data: Data<'a>) -> Self {
         Self { wr_id, operation, data, push: false, fence: false, unsignalled: false }
     }
 
+    #[inline]
     fn flags(&self) -> u8 {
         if matches!(self.operation, Operation::Receive) {
             return 0;
@@ -170,6 +173,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// As [`Request::element`].
+    #[inline]
     pub fn length(&self) -> Result<u32, Refused> {
         let length = match self.data {
             Data::Ranges(sges) => {
@@ -201,6 +205,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// All of [`Refused`] but what concerns the queue.
+    #[inline(always)]
     pub fn element(&self) -> Result<Wqe, Refused> {
         let length = self.length()?;
         let mut wqe = Wqe { opcode: OP_SEND, flags: self.flags(), wr_id: self.wr_id, length, ..Wqe::default() };
@@ -240,6 +245,7 @@ impl<'a> Request<'a> {
 ///
 /// # Safety
 /// The ranges must be readable.
+#[inline]
 pub unsafe fn gather(sges: impl Iterator<Item = (u64, usize)>, data: &mut [u8; MAX_INLINE]) -> Result<usize, Refused> {
     let (mut at, mut more) = (0, 0usize);
     for (va, len) in sges.filter(|range| range.1 != 0) {

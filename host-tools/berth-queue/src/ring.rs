@@ -59,11 +59,13 @@ impl Progress {
         }
     }
 
+    #[inline]
     fn place(&self, index: u64) -> &AtomicU32 {
         &self.lengths[(index as usize) & (self.lengths.len() - 1)]
     }
 
     /// Elements posted and not completed.
+    #[inline]
     pub fn outstanding(&self) -> u32 {
         let completed = self.completed.load(Ordering::Acquire);
         (self.posted.load(Ordering::Acquire) - completed) as u32
@@ -73,11 +75,13 @@ impl Progress {
     ///
     /// Called under the completion queue's lock. The card fetches elements in order, so as many places as
     /// there are completions are free again, even if completions came in another order.
+    #[inline]
     pub fn complete(&self) -> bool {
         self.complete_one().is_some()
     }
 
     /// Likewise; answers whether it is marked.
+    #[inline]
     fn complete_one(&self) -> Option<bool> {
         let index = self.completed.load(Ordering::Relaxed);
         if index == self.posted.load(Ordering::Acquire) {
@@ -92,6 +96,7 @@ impl Progress {
 
     /// Likewise of all up to the element that is number `count`, modulo 2^16, whose mark it answers: those before it complete
     /// in silence. `None` if none is outstanding that has this number.
+    #[inline]
     pub(crate) fn complete_upto(&self, count: u32) -> Option<bool> {
         let more = (count as u16).wrapping_sub(self.completed.load(Ordering::Relaxed) as u16);
         if u32::from(more) > self.outstanding() {
@@ -151,6 +156,7 @@ impl WorkQueue {
     }
 
     /// Elements that may be written now.
+    #[inline]
     pub fn free(&self, progress: &Progress) -> u32 {
         self.depth - progress.outstanding()
     }
@@ -159,6 +165,7 @@ impl WorkQueue {
     ///
     /// # Errors
     /// [`Refused::QueueFull`], [`Refused::TooMuchOutstanding`].
+    #[inline]
     pub fn check(&self, progress: &Progress, count: usize, bytes: u64) -> Result<(), Refused> {
         let free = self.free(progress);
         if count > free as usize {
@@ -173,11 +180,13 @@ impl WorkQueue {
     }
 
     /// Writes one element; [`WorkQueue::check`] has said that there is room.
+    #[inline]
     pub fn write(&mut self, progress: &Progress, element: &Wqe) {
         self.write_marked(progress, element, false);
     }
 
     /// Writes one whose entry has a mark of the poster's: the card does not say more of an element than its opcode.
+    #[inline]
     pub fn write_marked(&mut self, progress: &Progress, element: &Wqe, marked: bool) {
         let place = (self.producer as usize) & (self.depth as usize - 1);
         // SAFETY: the place is inside the queue, and the card does not read it before the doorbell.
@@ -205,6 +214,7 @@ impl WorkQueue {
 
     /// Tells the card of the sends that it does not know yet; `slot` is the last of them, if a doorbell has room for it: a
     /// single one goes to the card with its doorbell then.
+    #[inline]
     pub fn ring_send(&mut self, doorbells: &Doorbells, qpn: u32, slot: Option<[u64; SLOT_WORDS]>) {
         let value = sq_doorbell(qpn, self.producer, self.bytes);
         match (self.tell(), slot) {
@@ -215,6 +225,7 @@ impl WorkQueue {
     }
 
     /// Tells the card of the receives that it does not know yet.
+    #[inline]
     pub fn ring_recv(&mut self, doorbells: &Doorbells, qpn: u32) {
         if self.tell() != 0 {
             doorbells.ring(host::DB_RQ, rq_doorbell(qpn, self.producer));

@@ -813,6 +813,9 @@ fn destroy(context: &Inner, qpn: u32, identity: u64) -> Result<()> {
 
 /// What the card is to do for a send.
 fn operation(r: &WorkRequest<'_>) -> Result<Operation> {
+    if !r.is_one_sided() && r.immediate.or(r.invalidate).is_none() && r.local.is_none() {
+        return Ok(Operation::Send);
+    }
     let remote = r.is_one_sided();
     let line = r.immediate.or(r.invalidate).is_some() || remote;
     if r.invalidate.is_some() && (r.immediate.is_some() || remote) {
@@ -850,44 +853,71 @@ unsafe fn post(
     sends: bool,
     requests: &[WorkRequest<'_>],
 ) -> Result<Option<[u64; SLOT_WORDS]>> {
-    let operation = |r| if sends { operation(r) } else { Ok(Operation::Receive) };
-    let mut bytes = 0;
-    for r in requests {
-        let operation = operation(r)?;
-        bytes += if r.inline && sends {
-            let length: u64 = r.sges.iter().map(|s| u64::from(s.len)).sum();
-            if length > MAX_INLINE as u64 {
-                return Err(Error::InlineTooLong { got: length, max: MAX_INLINE });
-            }
-            length
-        } else {
-            Request::new(r.wr_id, operation, Data::Ranges(r.sges)).length()?.into()
-        };
-    }
-    queue.check(progress, requests.len(), bytes)?;
+    let room = match requests {
+        // What is wrong with a single one is found when it becomes an element.
+        [r] => ranges_length(r),
+        _ => {
+            let lengths = requests.iter().map(|r| length(r, sends));
+            lengths.sum::<Result<u64>>()?
+        }
+    };
     let mut slot = None;
-    for r in requests {
-        let inline = r.inline && sends;
-        let mut data = [0; MAX_INLINE];
-        let data = if inline {
-            let ranges = r.sges.iter().map(|s| (s.va, s.len as usize));
-            // SAFETY: as our caller's.
-            let len = unsafe { gather(ranges, &mut data) }?;
-            Data::Inline(&data[..len])
-        } else {
-            Data::Ranges(r.sges)
-        };
-        let request = Request {
-            push: r.push,
-            fence: r.fence,
-            unsignalled: r.unsignalled,
-            ..Request::new(r.wr_id, operation(r)?, data)
-        };
-        let element = request.element()?;
-        slot = if inline { element.slot() } else { None };
+    for (n, r) in requests.iter().enumerate() {
+        // SAFETY: as our caller's.
+        let element = unsafe { element(r, sends) }?;
+        if n == 0 {
+            queue.check(progress, requests.len(), room)?;
+        }
+        slot = if r.inline && sends { element.slot() } else { None };
         queue.write(progress, &element);
     }
     Ok(slot)
+}
+
+/// What the card is to do.
+#[inline]
+fn does(r: &WorkRequest<'_>, sends: bool) -> Result<Operation> {
+    if sends { operation(r) } else { Ok(Operation::Receive) }
+}
+
+/// Bytes of the ranges, whatever they are for.
+#[inline]
+fn ranges_length(r: &WorkRequest<'_>) -> u64 {
+    r.sges.iter().map(|s| u64::from(s.len)).sum()
+}
+
+/// Bytes of a send, or of a receive, that can be posted.
+fn length(r: &WorkRequest<'_>, sends: bool) -> Result<u64> {
+    let operation = does(r, sends)?;
+    if !(r.inline && sends) {
+        return Ok(Request::new(r.wr_id, operation, Data::Ranges(r.sges)).length()?.into());
+    }
+    let length = ranges_length(r);
+    if length > MAX_INLINE as u64 {
+        return Err(Error::InlineTooLong { got: length, max: MAX_INLINE });
+    }
+    Ok(length)
+}
+
+/// The element of a send, or of a receive.
+///
+/// # Safety
+/// The ranges of an inline send must be readable.
+#[inline(always)]
+unsafe fn element(r: &WorkRequest<'_>, sends: bool) -> Result<Wqe> {
+    let operation = does(r, sends)?;
+    let mut inline = [0; MAX_INLINE];
+    let data = if r.inline && sends {
+        let ranges = r.sges.iter().map(|s| (s.va, s.len as usize));
+        // SAFETY: as our caller's.
+        let len = unsafe { gather(ranges, &mut inline) }?;
+        Data::Inline(&inline[..len])
+    } else {
+        Data::Ranges(r.sges)
+    };
+    let request =
+        Request { push: r.push, fence: r.fence, unsignalled: r.unsignalled, ..Request::new(r.wr_id, operation, data) };
+    Ok(request.element()?)
 }
 
 /// Private data as connection management carries it.

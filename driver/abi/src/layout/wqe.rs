@@ -105,19 +105,21 @@ pub struct Wqe {
 impl Wqe {
     /// Puts data into the element in place of the SGEs, as `SEND_INLINE` says; `None` above `MAX_INLINE` bytes, or behind
     /// [`Wqe::with_immediate`] and [`Wqe::with_remote`].
+    #[inline(always)]
     pub fn with_inline(mut self, data: &[u8]) -> Option<Self> {
         if self.has_line() {
             return None;
         }
         let mut bytes = [0; MAX_INLINE];
         bytes.get_mut(..data.len())?.copy_from_slice(data);
-        let word = |i: usize| u64::from_le_bytes(core::array::from_fn(|j| bytes[8 * i + j]));
+        let word = |part: &[u8]| part.try_into().map_or(0, u64::from_le_bytes);
         self.sge = [Sge::default(); MAX_SGE];
-        for (i, sge) in self.sge.iter_mut().take(MAX_INLINE / 16).enumerate() {
+        for (sge, part) in self.sge.iter_mut().zip(bytes.chunks_exact(16)) {
+            let (va, rest) = part.split_at(8);
             *sge = Sge {
-                va: word(2 * i),
-                len: word(2 * i + 1) as u32,
-                reserved: (word(2 * i + 1) >> 32) as u32,
+                va: word(va),
+                len: word(rest) as u32,
+                reserved: (word(rest) >> 32) as u32,
             };
         }
         self.flags |= SEND_INLINE;
@@ -253,6 +255,7 @@ impl Wqe {
     }
 
     /// Bytes that it sends or takes, which a doorbell counts.
+    #[inline]
     pub const fn bytes(&self) -> u32 {
         match self.opcode {
             OP_DELAY | OP_BIND => 0,
@@ -276,6 +279,7 @@ impl Wqe {
     }
 
     /// Its words in a doorbell's slot; `None` if it has more SGEs or data than that holds.
+    #[inline(always)]
     pub fn slot(&self) -> Option<[u64; SLOT_WORDS]> {
         let line = usize::from(self.has_line()) + usize::from(self.is_atomic());
         let sges = if self.opcode == OP_BIND {
