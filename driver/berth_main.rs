@@ -314,6 +314,7 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Regist
                 max_process_cqs: params.max_process_cqs,
                 max_process_contexts: params.max_process_contexts,
                 shares_of,
+                take_events: events::take,
             };
             Registry::new(&PageService::new(&card, pages)?, processes)
         })

@@ -20,48 +20,60 @@ pub(crate) struct Events(pub(crate) Arc<Registry>);
 
 impl ThreadedHandler for Events {
     fn handle_threaded(&self) -> IrqReturn {
-        let registry = &self.0;
-        let card = &registry.card;
+        let card = &self.0.card;
         card.counters.inc(D_INTERRUPTS);
-        let mut ring = card.events.lock();
-        let mut taken = 0;
-        while let Some(entry) = card.next_event(&mut ring) {
-            card.counters.inc(D_EVENTS);
-            // Requests of firmware that is being replaced are dropped.
-            if card.state() != State::Up && code(&entry) != EV_LOG {
-                continue;
-            }
-            if dispatch(registry, &entry).is_none() {
-                card.counters.inc(D_BAD_EVENTS);
-                if card.may_log() {
-                    let [_, first, second, third, ..] = entry;
-                    dev_warn!(
-                        card.dev,
-                        "berth: bad event {}: {:#x} {:#x} {:#x}\n",
-                        code(&entry),
-                        first,
-                        second,
-                        third
-                    );
-                }
-            }
-            taken += 1;
-            if taken % 16 == 0 {
-                // Gives the card room again while many are taken.
-                card.arm_events(&ring);
-            }
-        }
-        card.arm_events(&ring);
-        drop(ring);
-        if let Some(link) = &registry.link {
-            link.poll_if_notified();
+        if !take(&self.0, true) {
+            card.arm_events(&card.events.lock(), self.0.pages.is_lax());
         }
         IrqReturn::Handled
     }
 }
 
+/// Takes all events that are there, and arms the interrupt for the next one if there were some. Gives whether there were.
+/// Without `reap` the caller unpins what was evicted.
+pub(crate) fn take(registry: &Registry, reap: bool) -> bool {
+    let card = &registry.card;
+    let mut ring = card.events.lock();
+    let (mut some, mut taken) = (false, 0_u32);
+    while let Some(entry) = card.next_event(&mut ring) {
+        card.counters.inc(D_EVENTS);
+        some = true;
+        // Requests of firmware that is being replaced are dropped.
+        if card.state() != State::Up && code(&entry) != EV_LOG {
+            continue;
+        }
+        if dispatch(registry, &entry, reap).is_none() {
+            card.counters.inc(D_BAD_EVENTS);
+            if card.may_log() {
+                let [_, first, second, third, ..] = entry;
+                dev_warn!(
+                    card.dev,
+                    "berth: bad event {}: {:#x} {:#x} {:#x}\n",
+                    code(&entry),
+                    first,
+                    second,
+                    third
+                );
+            }
+        }
+        taken += 1;
+        if taken % 16 == 0 {
+            // Gives the card room again while many are taken.
+            card.arm_events(&ring, false);
+        }
+    }
+    if some {
+        card.arm_events(&ring, registry.pages.is_lax());
+    }
+    drop(ring);
+    if let Some(link) = &registry.link {
+        link.poll_if_notified();
+    }
+    some
+}
+
 /// Handles one event; `None` when a field of it makes no sense.
-fn dispatch(registry: &Arc<Registry>, entry: &Entry) -> Option<()> {
+fn dispatch(registry: &Registry, entry: &Entry, reap: bool) -> Option<()> {
     let (card, pages) = (&registry.card, &registry.pages);
     match code(entry) {
         EV_PAGE_NEED => {
@@ -80,14 +92,7 @@ fn dispatch(registry: &Arc<Registry>, entry: &Entry) -> Option<()> {
             }
         }
         EV_PAGE_EVICTED => {
-            for (index, dropped) in evicted_pages(entry) {
-                let page = pages.table.lock().evict_answered(index);
-                if let Some((asid, vpn, last)) = page {
-                    if let Some(space) = pages.space(asid) {
-                        space.evicted(vpn, index, dropped, last);
-                    }
-                }
-            }
+            pages.evicted(evicted_pages(entry), reap);
         }
         EV_CQ_NOTIFY => {
             let CqNotify { cqn } = CqNotify::decode(entry);

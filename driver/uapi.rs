@@ -393,10 +393,7 @@ impl Session {
             None
         };
         if arg.mask & LIMIT_LINGER != 0 {
-            self.registry
-                .pages
-                .linger_ms
-                .store(arg.linger_ms, kernel::sync::atomic::Relaxed);
+            self.registry.pages.set_linger(arg.linger_ms);
         }
         if arg.mask & LIMIT_CARD_BUDGET != 0 {
             self.registry.pages.set_budget(card_pages);

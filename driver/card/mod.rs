@@ -262,7 +262,7 @@ impl Card {
     }
 
     /// Tells the owner, if there is one.
-    pub(super) fn tell_owner(&self, tell: impl FnOnce(&dyn Owner)) {
+    pub(crate) fn tell_owner(&self, tell: impl FnOnce(&dyn Owner)) {
         let owner = self.owner.lock().clone();
         if let Some(owner) = owner {
             tell(&*owner);

@@ -19,6 +19,10 @@ pub(crate) trait Owner: Send + Sync {
     /// [`press`](crate::card::Card::press).
     fn refuse_receive(&self, qpn: u32);
 
+    /// What the card has told so far is taken. Without `reap` the caller sees to it that pages that were evicted, of whatever
+    /// address space, are unpinned.
+    fn take_events(&self, reap: bool);
+
     /// Called twice a second, to find processes that have gone.
     fn look_around(&self);
 }

@@ -54,7 +54,7 @@ impl Card {
             Ok(()) => {
                 self.set_state(State::Up);
                 // Takes the events that came before the state changed.
-                self.arm_events(&self.events.lock());
+                self.arm_events(&self.events.lock(), false);
                 let net = *self.net.lock();
                 if net.ipv4 != 0 {
                     // Does not wait, because only another reset could end the wait.
@@ -174,7 +174,7 @@ impl Card {
         // Firmware counts from here on.
         self.conflicts
             .store(self.regs.read64(ADDRESS_CONFLICTS), Relaxed);
-        self.arm_events(&self.events.lock());
+        self.arm_events(&self.events.lock(), false);
         Ok(())
     }
 

@@ -40,6 +40,20 @@ pub(super) fn clear_ring(ring: &Coherent<[Entry]>) {
     let _ = clear();
 }
 
+impl CmdRing {
+    /// The last command has changed, of which the card has not been told.
+    fn rewrite_last(&self) {
+        let write = || -> Result {
+            if let Some(ring) = &self.ring {
+                let index = usize::from(self.pi.wrapping_sub(1) % RING);
+                io_project!(ring, [try: index]).copy_write(self.last);
+            }
+            Ok(())
+        };
+        let _ = write();
+    }
+}
+
 impl Card {
     /// Queues commands; they are carried out in order.
     ///
@@ -86,7 +100,10 @@ impl Card {
     /// As [`Self::put`], but only while the firmware of `generation` runs: answers and commands
     /// meant for one run of firmware must not reach the next.
     pub(super) fn put_for(&self, generation: Option<u32>, entries: &[Entry]) -> Result {
-        let mut cmd = self.cmd.lock();
+        self.put_in(&mut self.cmd.lock(), generation, entries)
+    }
+
+    fn put_in(&self, cmd: &mut CmdRing, generation: Option<u32>, entries: &[Entry]) -> Result {
         // Under the lock: a ring is set up anew only in other states.
         if self.state() != State::Up {
             return Err(ENODEV);
@@ -96,7 +113,7 @@ impl Card {
         }
         let CmdRing {
             ring, pi, ci, last, ..
-        } = &mut *cmd;
+        } = cmd;
         let Some(ring) = ring else {
             return Err(ENODEV);
         };
@@ -119,31 +136,33 @@ impl Card {
         Ok(())
     }
 
-    /// Asks for the eviction of a page, without ringing the doorbell: together with those before it, if the
-    /// card has not been told of them.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::post`].
-    pub(crate) fn put_evict(&self, index: u32) -> Result {
-        {
-            let mut cmd = self.cmd.lock();
-            let CmdRing {
-                ring,
-                pi,
-                rung,
-                last,
-                ..
-            } = &mut *cmd;
-            if let (State::Up, Some(ring)) = (self.state(), ring) {
-                if pi != rung && evict_add(last, index) {
-                    io_project!(ring, [try: usize::from(pi.wrapping_sub(1) % RING)])
-                        .copy_write(*last);
-                    return Ok(());
+    /// Asks for the eviction of pages, without ringing the doorbell: together with those before them, if the card has not been
+    /// told of them. Gives how many there was room for, which are the first.
+    pub(crate) fn put_evicts(&self, places: impl Iterator<Item = u16>) -> usize {
+        let mut cmd = self.cmd.lock();
+        let (mut asked, mut grown) = (0, false);
+        for place in places {
+            let place = u32::from(place);
+            let is_mine = self.state() == State::Up && cmd.pi != cmd.rung;
+            if is_mine && evict_add(&mut cmd.last, place) {
+                grown = true;
+            } else {
+                if core::mem::take(&mut grown) {
+                    cmd.rewrite_last();
+                }
+                if self
+                    .put_in(&mut cmd, None, &[evict_command(place)])
+                    .is_err()
+                {
+                    break;
                 }
             }
+            asked += 1;
         }
-        self.put(&[evict_command(index)])
+        if grown {
+            cmd.rewrite_last();
+        }
+        asked
     }
 
     /// Number of the firmware's run. An event's request is answered to that run only.
@@ -201,9 +220,11 @@ impl Card {
         Some(entry)
     }
 
-    /// Gives the events taken back to the card and arms the interrupt.
-    pub(crate) fn arm_events(&self, events: &EventRing) {
-        self.regs.write(HOST_EVT_CI, u32::from(events.ci) | 1 << 31);
+    /// Gives the events taken back to the card and arms the interrupt; with `lax` not for pages that are released or
+    /// evicted.
+    pub(crate) fn arm_events(&self, events: &EventRing, lax: bool) {
+        let arm = 1 << 31 | u32::from(lax) << 30;
+        self.regs.write(HOST_EVT_CI, u32::from(events.ci) | arm);
     }
 
     /// Gives the rings back. The card must be quiet and the interrupt freed.

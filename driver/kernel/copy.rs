@@ -1,33 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Copying pages of another process for sending, without pinning them.
 
-use crate::kernel::{bindings, pin::SharedPages};
-use core::marker::PhantomData;
-use kernel::{mm::MmWithUser, page::PAGE_SIZE, prelude::*};
+use crate::kernel::{bindings, pin::SharedPages, worker_mm::WorkerMm};
+use kernel::{page::PAGE_SIZE, prelude::*};
 
-/// The calling kernel thread while it reads the memory of a process.
-///
-/// # Invariants
-///
-/// The thread uses the address space, for which it has a reference, until this is dropped.
-pub(crate) struct Reader<'a> {
-    mm: &'a MmWithUser,
-    /// It stays with its thread.
-    _thread: PhantomData<*mut ()>,
-}
-
-impl<'a> Reader<'a> {
-    /// The calling thread, a worker that reads nobody's memory yet, reads that of `mm`.
-    pub(crate) fn new(mm: &'a MmWithUser) -> Self {
-        // SAFETY: `mm` has users, and a worker has no address space of its own.
-        unsafe { bindings::helper_use_mm(mm.as_raw()) };
-        // INVARIANT: As of now.
-        Self {
-            mm,
-            _thread: PhantomData,
-        }
-    }
-
+impl WorkerMm<'_> {
     /// Copies the page at the page-aligned address `va` to the first page of `to`. Nothing is faulted in, so this never
     /// waits for a page.
     ///
@@ -56,12 +33,5 @@ impl<'a> Reader<'a> {
             0 => Ok(()),
             _ => Err(EFAULT),
         }
-    }
-}
-
-impl Drop for Reader<'_> {
-    fn drop(&mut self) {
-        // SAFETY: By the invariant, the thread uses it.
-        unsafe { bindings::helper_unuse_mm(self.mm.as_raw()) };
     }
 }

@@ -24,4 +24,5 @@ pub(crate) mod registers;
 #[cfg(CONFIG_INFINIBAND)]
 pub(crate) mod user_memory;
 pub(crate) mod users;
+pub(crate) mod worker_mm;
 pub(crate) mod workqueue;

@@ -3,7 +3,10 @@
 //!
 //! C headers: `include/linux/mm.h`, `include/linux/dma-mapping.h`.
 
-use core::ptr::NonNull;
+use core::{
+    mem,
+    ptr::{self, NonNull},
+};
 use kernel::{
     bindings, device,
     dma::{DataDirection, DmaAddress},
@@ -17,48 +20,209 @@ use kernel::{
     time::{delay::fsleep, Delta},
 };
 
-use crate::kernel::{errno::unsupported, gate::BoundRef};
+use crate::kernel::{errno::unsupported, gate::BoundRef, worker_mm::WorkerMm};
 
-/// Pages taken with one call, so that their array fits the stack.
-const BATCH: usize = 32;
 /// Times that a look at a page is tried again after a lack of memory.
 const MAX_TRIES: u32 = 50;
+/// Most pages of a [`PinnedPart`], so that it fits the stack.
+pub(crate) const PART: usize = 16;
 
-/// A page pinned with `FOLL_PIN`.
+/// Neighbouring pages of a process pinned with `FOLL_PIN`, and mapped for the card.
 ///
 /// # Invariants
 ///
-/// The page is valid and this value owns one pin of it.
-pub(crate) struct PinnedPage {
-    page: NonNull<bindings::page>,
+/// This value owns one pin of each page that is not null. The first `bus.len()` pages that are not null are mapped for the
+/// device behind `dev`, at these addresses.
+pub(crate) struct PinnedRun {
+    pages: KVec<*mut bindings::page>,
+    bus: KVec<DmaAddress>,
+    dev: Option<BoundRef>,
     write: bool,
 }
 
 // SAFETY: A pin may be dropped by any thread.
-unsafe impl Send for PinnedPage {}
-// SAFETY: `&PinnedPage` gives nothing but the identity of the page.
-unsafe impl Sync for PinnedPage {}
+unsafe impl Send for PinnedRun {}
+// SAFETY: `&PinnedRun` gives nothing but addresses, and identities of pages.
+unsafe impl Sync for PinnedRun {}
 
-impl Drop for PinnedPage {
-    fn drop(&mut self) {
-        let mut page = self.page.as_ptr();
-        // SAFETY: The type invariant gives us the pin that is dropped here. May sleep.
-        unsafe { bindings::unpin_user_pages_dirty_lock(&mut page, 1, self.write) };
+/// Some pages of a [`PinnedRun`], which are unmapped and unpinned when this is dropped. That may sleep.
+///
+/// # Invariants
+///
+/// As of the run, for the first `len` pages, all of which are mapped.
+pub(crate) struct PinnedPart {
+    pages: [*mut bindings::page; PART],
+    bus: [DmaAddress; PART],
+    len: usize,
+    dev: Option<BoundRef>,
+    write: bool,
+}
+
+// SAFETY: As of `PinnedRun`.
+unsafe impl Send for PinnedPart {}
+
+/// The direction of DMA to pages that were pinned for writing, or not.
+fn direction(write: bool) -> DataDirection {
+    if write {
+        DataDirection::Bidirectional
+    } else {
+        DataDirection::ToDevice
     }
 }
 
-impl PinnedPage {
-    /// Whether the page was pinned for writing.
+/// Unpins pages. May sleep.
+///
+/// # Safety
+///
+/// The caller gives up one pin of each.
+unsafe fn unpin(pages: &mut [*mut bindings::page], write: bool) {
+    // SAFETY: As the caller says.
+    unsafe {
+        bindings::unpin_user_pages_dirty_lock(pages.as_mut_ptr(), pages.len(), write);
+    }
+}
+
+impl PinnedRun {
+    /// Pins `pages` pages of a process from the page-aligned address `va` on, for any time. Nothing is faulted in, so this never
+    /// waits for a page.
+    ///
+    /// `write` asks for write access.
+    ///
+    /// # Errors
+    ///
+    /// `EFAULT` one of them is not there, or not so that it may be pinned: [`bring`] it first. `ENOMEM`, and others as the
+    /// memory manager gives them.
+    pub(crate) fn new(mm: &WorkerMm<'_>, va: usize, pages: usize, write: bool) -> Result<Self> {
+        let flags = GFP_KERNEL | __GFP_NOWARN;
+        let bus = KVec::with_capacity(pages, flags)?;
+        let mut list = KVec::from_elem(ptr::null_mut(), pages, flags)?;
+        let flags = pin_flags(write) | bindings::FOLL_NOFAULT;
+        // SAFETY: The thread uses the process's address space, and `list` has room for so many pointers.
+        let got =
+            unsafe { bindings::pin_user_pages_fast(va, pages as c_int, flags, list.as_mut_ptr()) };
+        if got == pages as c_int {
+            return Ok(Self::taken(list, got, bus, write));
+        }
+        if got > 0 {
+            // SAFETY: The call has pinned them for us.
+            unsafe { unpin(&mut list[..got as usize], false) };
+        }
+        // The worker may not use memory under a protection key, which the process itself may.
+        let got = remote(mm.mm(), va, &mut list, flags);
+        let this = Self::taken(list, got, bus, write);
+        match usize::try_from(got) {
+            Ok(got) if got == pages => Ok(this),
+            Ok(_) => Err(EFAULT),
+            Err(_) => Err(Error::from_errno(got)),
+        }
+    }
+
+    /// What a call has pinned: the first `got` pages.
+    fn taken(
+        mut pages: KVec<*mut bindings::page>,
+        got: c_int,
+        bus: KVec<DmaAddress>,
+        write: bool,
+    ) -> Self {
+        // A call that has given pages up again may leave them in the list.
+        let taken = usize::try_from(got).unwrap_or(0).min(pages.len());
+        pages[taken..]
+            .iter_mut()
+            .for_each(|page| *page = ptr::null_mut());
+        // INVARIANT: The call has pinned the first `got` pages for us, and the others are null: not one of them is mapped.
+        Self {
+            pages,
+            bus,
+            dev: None,
+            write,
+        }
+    }
+
+    /// Maps the pages for reading by the card, or for reading and writing if they were pinned for writing.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` no mapping could be made, `EOPNOTSUPP` the device would need a bounce buffer or explicit cache maintenance.
+    /// What is mapped by then goes with this value.
+    pub(crate) fn map(&mut self, dev: BoundRef) -> Result {
+        let raw = raw_device(self.dev.insert(dev));
+        for page in &self.pages {
+            // SAFETY: The page stays allocated while it is pinned, and `drop` unmaps it first; the device is bound.
+            let addr = unsafe { map(raw, *page, PAGE_SIZE, direction(self.write)) }?;
+            // INVARIANT: Just mapped. There is room.
+            let _ = self.bus.push_within_capacity(addr);
+            check(raw, addr)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the pages were pinned for writing.
     pub(crate) fn is_write(&self) -> bool {
         self.write
     }
 
-    /// The page's identity, for [`recheck`].
-    pub(crate) fn id(&self) -> PageId {
+    /// Bus address of page `n`.
+    pub(crate) fn addr(&self, n: usize) -> DmaAddress {
+        self.bus[n]
+    }
+
+    /// Identity of page `n`, for [`recheck`].
+    pub(crate) fn id(&self, n: usize) -> PageId {
         PageId {
-            page: self.page.as_ptr() as usize,
+            page: self.pages[n] as usize,
             write: self.write,
         }
+    }
+
+    /// Takes pages out, by their bits, which are [`PART`] at most; all are mapped.
+    pub(crate) fn take(&mut self, mut mask: u64) -> PinnedPart {
+        // INVARIANT: No page yet.
+        let mut part = PinnedPart {
+            pages: [ptr::null_mut(); PART],
+            bus: [0; PART],
+            len: 0,
+            dev: self.dev.clone(),
+            write: self.write,
+        };
+        while mask != 0 && part.len < PART {
+            let n = mask.trailing_zeros() as usize;
+            mask &= mask - 1;
+            // INVARIANT: What the run owned of the page goes over to the part.
+            part.pages[part.len] = mem::replace(&mut self.pages[n], ptr::null_mut());
+            part.bus[part.len] = self.bus[n];
+            part.len += 1;
+        }
+        part
+    }
+}
+
+impl Drop for PinnedRun {
+    fn drop(&mut self) {
+        if let Some(dev) = &self.dev {
+            let raw = raw_device(dev);
+            let mapped = self.pages.iter().zip(&self.bus);
+            for (_, addr) in mapped.filter(|(page, _)| !page.is_null()) {
+                // SAFETY: By the type invariant; the device is bound.
+                unsafe { unmap(raw, *addr, PAGE_SIZE, direction(self.write)) };
+            }
+        }
+        self.pages.retain(|page| !page.is_null());
+        // SAFETY: The type invariant gives us these pins.
+        unsafe { unpin(&mut self.pages, self.write) };
+    }
+}
+
+impl Drop for PinnedPart {
+    fn drop(&mut self) {
+        if let Some(dev) = &self.dev {
+            let raw = raw_device(dev);
+            for addr in &self.bus[..self.len] {
+                // SAFETY: By the type invariant; the device is bound.
+                unsafe { unmap(raw, *addr, PAGE_SIZE, direction(self.write)) };
+            }
+        }
+        // SAFETY: The type invariant gives us these pins.
+        unsafe { unpin(&mut self.pages[..self.len], self.write) };
     }
 }
 
@@ -69,29 +233,20 @@ pub(crate) struct PageId {
     write: bool,
 }
 
-/// Pins up to `BATCH` pages from `va` on and hands them to `out`.
-fn pin_batch(
-    mm: &MmWithUser,
-    va: usize,
-    pages: usize,
-    flags: c_uint,
-    write: bool,
-    mut out: impl FnMut(PinnedPage),
-) -> Result<usize> {
-    let pages = pages.min(BATCH);
-    let mut array = [core::ptr::null_mut::<bindings::page>(); BATCH];
+/// Pins as many pages from `va` on as `pages` has room for, at most, by a walk that does not look at the caller's own rights;
+/// gives how many, or an error.
+fn remote(mm: &MmWithUser, va: usize, pages: &mut [*mut bindings::page], flags: c_uint) -> c_int {
     let mut locked: c_int = 1;
     // SAFETY: `mm` has users; the lock is released below unless the call has done so.
     unsafe { bindings::mmap_read_lock(mm.as_raw()) };
-    // SAFETY: The lock is held, `array` has room for `pages` pointers, and `locked` says
-    // whether the lock is still held afterwards.
+    // SAFETY: The lock is held, there is room for so many pointers, and `locked` says whether the lock is still held afterwards.
     let got = unsafe {
         bindings::pin_user_pages_remote(
             mm.as_raw(),
             va,
-            pages,
+            pages.len(),
             flags,
-            array.as_mut_ptr(),
+            pages.as_mut_ptr(),
             &mut locked,
         )
     };
@@ -99,15 +254,22 @@ fn pin_batch(
         // SAFETY: Taken above and still held.
         unsafe { bindings::mmap_read_unlock(mm.as_raw()) };
     }
-    if got < 0 {
-        return Err(Error::from_errno(got as c_int));
+    got as c_int
+}
+
+/// Pins the page at `va` for a moment, and gives it; `None` if nothing is there.
+fn look(mm: &MmWithUser, va: usize, flags: c_uint) -> Result<Option<usize>> {
+    let mut page = [ptr::null_mut()];
+    match remote(mm, va, &mut page, flags) {
+        0 => Ok(None),
+        got if got < 0 => Err(Error::from_errno(got)),
+        _ => {
+            let found = page[0] as usize;
+            // SAFETY: The call has pinned the page for us.
+            unsafe { unpin(&mut page, false) };
+            Ok(Some(found))
+        }
     }
-    for page in &array[..got as usize] {
-        let page = NonNull::new(*page).ok_or(EFAULT)?;
-        // INVARIANT: The call has pinned the page for us.
-        out(PinnedPage { page, write });
-    }
-    Ok(got as usize)
 }
 
 /// How pages are pinned, which may be for long.
@@ -116,48 +278,15 @@ fn pin_flags(write: bool) -> c_uint {
     access | bindings::FOLL_LONGTERM
 }
 
-/// Pins `pages` pages of `mm` from the page-aligned address `va` on, for any time, and hands them
-/// to `out` one after the other. Nothing is faulted in, so this never waits for a page.
-///
-/// `write` asks for write access.
-///
-/// # Errors
-///
-/// `EFAULT` one of them is not there, or not so that it may be pinned: [`bring`] it first.
-/// Others as the memory manager gives them. Pages pinned before the error have been handed
-/// over.
-pub(crate) fn pin_present(
-    mm: &MmWithUser,
-    va: usize,
-    pages: usize,
-    write: bool,
-    mut out: impl FnMut(PinnedPage),
-) -> Result {
-    let flags = pin_flags(write) | bindings::FOLL_NOFAULT;
-    let mut done = 0;
-    while done < pages {
-        let at = va + done * PAGE_SIZE;
-        let got = pin_batch(mm, at, pages - done, flags, write, &mut out)?;
-        if got == 0 {
-            return Err(EFAULT);
-        }
-        done += got;
-    }
-    Ok(())
-}
-
-/// Faults the page at the page-aligned address `va` of `mm` in, so that [`pin_present`] finds
-/// it with the same `write`. Sleeps for as long as the fault takes, which may be for ever;
+/// Faults the page at the page-aligned address `va` of `mm` in, so that [`PinnedRun::new`]
+/// finds it with the same `write`. Sleeps for as long as the fault takes, which may be for ever;
 /// pins the page for a moment then, and no other one.
 ///
 /// # Errors
 ///
 /// `EFAULT` not mapped or no access, others as the memory manager gives them.
 pub(crate) fn bring(mm: &MmWithUser, va: usize, write: bool) -> Result {
-    match pin_batch(mm, va, 1, pin_flags(write), false, drop)? {
-        0 => Err(EFAULT),
-        _ => Ok(()),
-    }
+    look(mm, va, pin_flags(write))?.ok_or(EFAULT).map(|_| ())
 }
 
 /// Result of a fresh look at an address where a page was pinned earlier.
@@ -189,20 +318,20 @@ pub(crate) fn recheck(mm: &MmWithUser, va: usize, page: PageId) -> Mapping {
         let watched = false;
         !watched
     };
-    let mut found = None;
     // A look without a fault first: it changes nothing.
-    let look = pin_batch(mm, va, 1, bindings::FOLL_NOFAULT, false, |p| {
-        found = Some(p)
-    });
-    if !matches!(look, Ok(1)) {
+    let mut found = look(mm, va, bindings::FOLL_NOFAULT).unwrap_or(None);
+    if found.is_none() {
         if !may_fault {
             return Mapping::Changed;
         }
         let flags = if page.write { bindings::FOLL_WRITE } else { 0 };
         let mut tries = 0;
         loop {
-            match pin_batch(mm, va, 1, flags, false, |p| found = Some(p)) {
-                Ok(1) => break,
+            match look(mm, va, flags) {
+                Ok(Some(page)) => {
+                    found = Some(page);
+                    break;
+                }
                 // A short lack of memory must not cost the process its page.
                 Err(e) if e == ENOMEM && tries < MAX_TRIES => {
                     tries += 1;
@@ -213,21 +342,9 @@ pub(crate) fn recheck(mm: &MmWithUser, va: usize, page: PageId) -> Mapping {
         }
     }
     match found {
-        Some(now) if now.id().page == page.page => Mapping::Same,
+        Some(now) if now == page.page => Mapping::Same,
         _ => Mapping::Changed,
     }
-}
-
-/// A DMA mapping; unmapped when dropped.
-///
-/// # Invariants
-///
-/// `addr` is mapped for the device behind `dev`, in direction `dir`, for `bytes` bytes.
-struct Mapped {
-    dev: BoundRef,
-    addr: DmaAddress,
-    bytes: usize,
-    dir: DataDirection,
 }
 
 /// The raw `struct device` of a PCI device.
@@ -237,96 +354,94 @@ fn raw_device(dev: &BoundRef) -> *mut bindings::device {
     core::ptr::from_ref(dev).cast_mut().cast()
 }
 
+/// Maps physically contiguous memory.
+///
+/// # Safety
+///
+/// `page` is the first of contiguous pages of `bytes` bytes that stay allocated until they are unmapped. The device is bound.
+unsafe fn map(
+    raw: *mut bindings::device,
+    page: *mut bindings::page,
+    bytes: usize,
+    dir: DataDirection,
+) -> Result<DmaAddress> {
+    // SAFETY: By the requirements of this function.
+    let addr = unsafe { bindings::dma_map_page_attrs(raw, page, 0, bytes, dir.into(), 0) };
+    // SAFETY: `addr` is what the mapping of this device gave.
+    #[cfg(CONFIG_DMA_API_DEBUG)]
+    unsafe {
+        bindings::debug_dma_mapping_error(raw, addr)
+    };
+    if addr == DmaAddress::MAX {
+        return Err(ENOMEM);
+    }
+    Ok(addr)
+}
+
+/// Ends a mapping.
+///
+/// # Safety
+///
+/// [`map`] has given it for this device, which is bound, and this size and direction.
+unsafe fn unmap(raw: *mut bindings::device, addr: DmaAddress, bytes: usize, dir: DataDirection) {
+    // SAFETY: As the caller says.
+    unsafe { bindings::dma_unmap_page_attrs(raw, addr, bytes, dir.into(), 0) };
+}
+
+/// Refuses a mapping that would need a bounce buffer or explicit cache maintenance (decision 16).
+///
+/// # Errors
+///
+/// `EOPNOTSUPP`.
+fn check(raw: *mut bindings::device, addr: DmaAddress) -> Result {
+    // What `dma_need_sync` does, an inline function without binding: behind an IOMMU
+    // `__dma_need_sync` by itself says yes whatever the mapping is.
+    #[cfg(CONFIG_DMA_NEED_SYNC)]
+    {
+        let skip = bindings::struct_device_flags_DEV_FLAG_DMA_SKIP_SYNC;
+        // SAFETY: The device is bound; its flags are changed atomically by others.
+        let flags = unsafe { (&raw const (*raw).flags[0]).read_volatile() };
+        // SAFETY: `addr` is mapped for this device.
+        if flags >> skip & 1 == 0 && unsafe { bindings::__dma_need_sync(raw, addr) } {
+            return Err(unsupported());
+        }
+    }
+    Ok(())
+}
+
+/// A DMA mapping; unmapped when dropped.
+///
+/// # Invariants
+///
+/// `addr` is mapped for the device behind `dev`, in both directions, for `bytes` bytes.
+struct Mapped {
+    dev: BoundRef,
+    addr: DmaAddress,
+    bytes: usize,
+}
+
 impl Mapped {
-    /// Maps physically contiguous memory and refuses mappings that would need bounce
-    /// buffers or explicit cache maintenance (decision 16).
+    /// Maps memory of the driver's own.
     ///
     /// # Safety
     ///
-    /// `page` is the first of contiguous pages of `bytes` bytes that stay allocated
-    /// until the mapping is dropped.
-    unsafe fn new(
-        dev: BoundRef,
-        page: *mut bindings::page,
-        bytes: usize,
-        dir: DataDirection,
-    ) -> Result<Self> {
+    /// `page` is the first of contiguous pages of `bytes` bytes that stay allocated until this is dropped.
+    unsafe fn new(dev: BoundRef, page: *mut bindings::page, bytes: usize) -> Result<Self> {
         let raw = raw_device(&dev);
         // SAFETY: By the requirements of this function; `dev` says that the device is bound.
-        let addr = unsafe { bindings::dma_map_page_attrs(raw, page, 0, bytes, dir.into(), 0) };
-        // SAFETY: `addr` is what the mapping of this device gave.
-        #[cfg(CONFIG_DMA_API_DEBUG)]
-        unsafe {
-            bindings::debug_dma_mapping_error(raw, addr)
-        };
-        if addr == DmaAddress::MAX {
-            return Err(ENOMEM);
-        }
+        let addr = unsafe { map(raw, page, bytes, DataDirection::Bidirectional) }?;
         // INVARIANT: Just mapped.
-        let mapped = Self {
-            dev,
-            addr,
-            bytes,
-            dir,
-        };
-        // What `dma_need_sync` does, an inline function without binding: behind an IOMMU
-        // `__dma_need_sync` by itself says yes whatever the mapping is.
-        #[cfg(CONFIG_DMA_NEED_SYNC)]
-        {
-            let skip = bindings::struct_device_flags_DEV_FLAG_DMA_SKIP_SYNC;
-            // SAFETY: The device is bound; its flags are changed atomically by others.
-            let flags = unsafe { (&raw const (*raw).flags[0]).read_volatile() };
-            // SAFETY: `addr` is mapped for this device.
-            if flags >> skip & 1 == 0 && unsafe { bindings::__dma_need_sync(raw, addr) } {
-                return Err(unsupported());
-            }
-        }
+        let mapped = Self { dev, addr, bytes };
+        check(raw, addr)?;
         Ok(mapped)
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
+        let dir = DataDirection::Bidirectional;
         // SAFETY: By the type invariant; the device is still bound.
-        unsafe {
-            bindings::dma_unmap_page_attrs(
-                raw_device(&self.dev),
-                self.addr,
-                self.bytes,
-                self.dir.into(),
-                0,
-            )
-        };
-    }
-}
-
-/// DMA mapping of one pinned page. Drop it before the pin.
-pub(crate) struct DmaPage(Mapped);
-
-impl DmaPage {
-    /// Maps `page` for reading by the card, or for reading and writing if it was pinned
-    /// for writing.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM` no mapping could be made, `EOPNOTSUPP` the device would need a bounce
-    /// buffer or explicit cache maintenance.
-    pub(crate) fn map(dev: BoundRef, page: &PinnedPage) -> Result<Self> {
-        let dir = if page.write {
-            DataDirection::Bidirectional
-        } else {
-            DataDirection::ToDevice
-        };
-        // SAFETY: The page stays allocated while it is pinned; the page service keeps the
-        // pin (`PageEntry::pin`) longer than the mapping.
-        Ok(Self(unsafe {
-            Mapped::new(dev, page.page.as_ptr(), PAGE_SIZE, dir)
-        }?))
-    }
-
-    /// Bus address.
-    pub(crate) fn addr(&self) -> DmaAddress {
-        self.0.addr
+        unsafe { unmap(raw_device(&self.dev), self.addr, self.bytes, dir) };
     }
 }
 
@@ -379,14 +494,7 @@ impl SharedPages {
             order,
         };
         // SAFETY: The pages are contiguous, and `this` drops the mapping first.
-        let mapped = unsafe {
-            Mapped::new(
-                dev,
-                pages.as_ptr(),
-                PAGE_SIZE << order,
-                DataDirection::Bidirectional,
-            )
-        }?;
+        let mapped = unsafe { Mapped::new(dev, pages.as_ptr(), PAGE_SIZE << order) }?;
         this.mapped = Some(mapped);
         Ok(this)
     }

@@ -81,6 +81,23 @@ where
     }
 }
 
+/// Takes the delayed work `ID` of `item` back if it has not begun; it may be queued again.
+pub(crate) fn take_back<T, const ID: u64>(item: &Arc<T>)
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + HasWork<T, ID>,
+{
+    let ptr = Arc::as_ptr(item).cast_mut();
+    // SAFETY: `ptr` points at a valid `T`.
+    let work = unsafe { Work::raw_get(T::raw_get_work(ptr)) };
+    // SAFETY: `HasDelayedWork` says that the work is part of a `delayed_work`.
+    let dwork = unsafe { container_of!(work, bindings::delayed_work, work) };
+    // SAFETY: The delayed work is valid as long as `item`.
+    if unsafe { bindings::cancel_delayed_work(dwork) } {
+        // SAFETY: It was queued, with a reference that its run would have taken over.
+        drop(unsafe { Arc::from_raw(Arc::as_ptr(item)) });
+    }
+}
+
 /// Cancels the work `ID` of `item`, or waits for it if it is running. Must not be called
 /// by the work itself.
 pub(crate) fn cancel<T, const ID: u64>(item: &Arc<T>)

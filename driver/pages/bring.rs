@@ -4,11 +4,15 @@
 use crate::{
     abi::status::*,
     card::PAGE,
-    kernel::pin,
+    kernel::{
+        pin::{self, PinnedRun},
+        worker_mm::WorkerMm,
+    },
     pages::{
         costs::as_cost,
-        install::Brought,
+        plan::Gap,
         request_state::{Attempt, RequestState},
+        run::Memory,
         Request,
     },
 };
@@ -21,13 +25,12 @@ use kernel::{
 
 impl Request {
     /// Pins, maps and installs what is missing.
-    pub(super) fn pin_missing_pages(self: &Arc<Self>, missing: &[u64]) -> Result<Attempt> {
+    pub(super) fn pin_missing_pages(self: &Arc<Self>, missing: &[Gap]) -> Result<Attempt> {
         let owner = &self.space;
         let notifier = owner.notifier();
         let Some(notifier) = notifier else {
             return Ok(Attempt::Answer(PAGE_NO_PROCESS));
         };
-        // Room for all of them, so that each pinned page finds a place.
         let mut pins = KVec::with_capacity(missing.len(), GFP_KERNEL | __GFP_NOWARN)?;
         {
             let Some(mm) = owner.user_mm() else {
@@ -69,36 +72,30 @@ impl Request {
     fn pin_present_pages(
         &self,
         mm: &MmWithUser,
-        missing: &[u64],
-        pins: &mut KVec<Brought>,
+        missing: &[Gap],
+        pins: &mut KVec<Memory>,
     ) -> Result {
-        let mut at = 0;
-        while at < missing.len() {
-            let run =
-                (at..missing.len()).take_while(|i| missing[*i] - missing[at] == (*i - at) as u64);
-            let run = run.count();
-            let va = (missing[at] * PAGE) as usize;
+        let reader = WorkerMm::new(mm);
+        for gap in missing {
+            let (va, pages) = ((gap.first * PAGE) as usize, gap.pages as usize);
             // Long-term for sends too: only that makes the process keep the page
             // when it writes to it (copy-on-write is broken first), and a page may
             // linger here.
-            pin::pin_present(mm, va, run, self.write, |page| {
-                let _ = pins.push_within_capacity(Brought::Pin(page));
-            })?;
-            at += run;
+            let run = PinnedRun::new(&reader, va, pages, self.write)?;
+            let _ = pins.push_within_capacity(Memory::Process(run));
         }
         Ok(())
     }
 
     /// Brings what is missing. The request stays charged, and so keeps its turn, until it turns out
     /// that its pages do not come; `false` if its charge has been lent to others by then.
-    fn bring_missing_pages(&self, mm: &MmWithUser, missing: &[u64]) -> Result<bool> {
+    fn bring_missing_pages(&self, mm: &MmWithUser, missing: &[Gap]) -> Result<bool> {
         let begun = self.since.elapsed().as_millis();
         let bringing = |lent| RequestState::Bringing { begun, lent };
         self.space.lock().set_state(self, bringing(false));
         self.space.service.sweep_later();
-        let result = missing
-            .iter()
-            .try_for_each(|vpn| pin::bring(mm, (*vpn * PAGE) as usize, self.write));
+        let mut pages = missing.iter().flat_map(|gap| gap.first..=gap.last());
+        let result = pages.try_for_each(|vpn| pin::bring(mm, (vpn * PAGE) as usize, self.write));
         let mut space = self.space.lock();
         // A request that was answered meanwhile has lent its charge as well.
         let mut lent = true;

@@ -24,7 +24,7 @@ impl AddressSpace {
             budget.uncharge(pages, write);
             self.service.report_pinned(&budget);
         }
-        self.service.for_each_space(Self::retry_for_budget);
+        self.service.for_those_that_wait(Self::retry_for_budget);
     }
 
     /// Lends the charges of requests whose pages do not come to others (decision 21).

@@ -16,14 +16,13 @@ use crate::{
         deadline::{Deadline, FENCE_CYCLES},
         PAGE,
     },
-    kernel::copy::Reader,
+    kernel::worker_mm::WorkerMm,
     pages::{
         copy_pool::CopyPage,
         costs::as_cost,
-        install::Brought,
-        page::PageState,
-        plan::Plan,
+        plan::{Gap, Plan},
         request_state::{Attempt, RequestState, WaitsFor},
+        run::{Memory, PageState},
         AddressSpace, PageService, Request,
     },
 };
@@ -89,7 +88,7 @@ impl AddressSpace {
             let (first, last) = range_of(place * COPY_TAGS, COPY_TAGS);
             if space.copy_qps & 1 << place == 0
                 && !space.is_revoking(first, last)
-                && space.each(first, last, |_, _| false).is_none()
+                && !space.has(first, last)
             {
                 space.copy_qps |= 1 << place;
                 self.service.use_pool();
@@ -115,11 +114,9 @@ impl AddressSpace {
                 let mut space = self.lock();
                 let mut asked = space.requests.iter();
                 let mut left = asked.any(|r| (first..=last).contains(&r.first));
-                space.each(first, last, |_, page| {
+                space.each(first, last, |run, pages| {
                     left = true;
-                    if page.state == PageState::Live {
-                        self.evict(page);
-                    }
+                    self.evict(run, pages & run.are(&[PageState::Live]));
                     true
                 });
                 left
@@ -172,9 +169,8 @@ impl Request {
             return Ok(Attempt::Answer(PAGE_OVER_BUDGET));
         }
         let (pages, flags) = (self.pages as usize, GFP_KERNEL | __GFP_NOWARN);
-        let mut missing = KVec::with_capacity(pages, flags)?;
+        let mut missing = self.gaps()?;
         let mut copies = KVec::with_capacity(pages, flags)?;
-        let mut brought = KVec::with_capacity(pages, flags)?;
         match self.plan_copies(tag, &mut missing, &mut copies) {
             Plan::Charged => (),
             Plan::Answer(status) => return Ok(Attempt::Answer(status)),
@@ -189,25 +185,30 @@ impl Request {
                 return Ok(Attempt::Answer(PAGE_NO_PROCESS));
             };
             let begun = Instant::<Monotonic>::now();
-            let reader = Reader::new(&mm);
-            let mut places = missing.iter().zip(copies.iter_mut());
-            let copied = places.try_for_each(|(vpn, page)| reader.copy(from(*vpn), page.memory()?));
+            let reader = WorkerMm::new(&mm);
+            let vpns = || missing.iter().flat_map(|gap| gap.first..=gap.last());
+            let mut places = vpns().zip(copies.iter_mut());
+            let copied = places.try_for_each(|(vpn, page)| reader.copy(from(vpn), page.memory()?));
             if copied == Err(EFAULT) {
                 // What does not come must keep no page of the pool.
                 drop(copies);
-                missing
-                    .iter()
-                    .try_for_each(|vpn| reader.bring(from(*vpn)))?;
+                vpns().try_for_each(|vpn| reader.bring(from(vpn)))?;
                 return Ok(Attempt::Again);
             }
             copied?;
-            let bytes = missing.len() as u64 * PAGE;
+            let bytes = copies.len() as u64 * PAGE;
             owner.card.counters.add(D_COPIED_BYTES, bytes);
             let time = begun.elapsed().as_nanos();
             service.note_cost(|costs| costs.copied(bytes as u32, as_cost(time)));
         }
-        for page in copies.drain_all() {
-            let _ = brought.push_within_capacity(Brought::Copy(page));
+        let mut brought = KVec::with_capacity(missing.len(), flags)?;
+        let mut copies = copies.drain_all();
+        for gap in &missing {
+            let mut run = KVec::with_capacity(gap.pages as usize, flags)?;
+            for page in copies.by_ref().take(gap.pages as usize) {
+                let _ = run.push_within_capacity(Some(page));
+            }
+            let _ = brought.push_within_capacity(Memory::Copies(run));
         }
         if let Some(attempt) = self.claim_pages(&missing) {
             return Ok(attempt);
@@ -221,7 +222,7 @@ impl Request {
     }
 
     /// Finds out what is missing, and takes as many pages of the pool.
-    fn plan_copies(&self, tag: u32, missing: &mut KVec<u64>, copies: &mut KVec<CopyPage>) -> Plan {
+    fn plan_copies(&self, tag: u32, missing: &mut KVec<Gap>, copies: &mut KVec<CopyPage>) -> Plan {
         let owner = &self.space;
         let mut space = owner.lock();
         if space.pending(self).is_none() || space.closing {
@@ -230,7 +231,7 @@ impl Request {
         if space.copy_qps & 1 << (tag / COPY_TAGS) == 0 {
             return Plan::Answer(PAGE_FAULT);
         }
-        let blocked = self.find_missing(&mut space, missing, |_| true);
+        let blocked = self.find_missing(&mut space, missing, |_, live| live);
         if blocked {
             space.set_state(self, RequestState::Blocked);
             drop(space);
@@ -240,7 +241,8 @@ impl Request {
         if missing.is_empty() {
             return Plan::Answer(PAGE_OK);
         }
-        if self.take_copies(missing.len(), copies) {
+        let pages = missing.iter().map(|gap| gap.pages).sum::<u64>();
+        if self.take_copies(pages as usize, copies) {
             return Plan::Charged;
         }
         // Under the lock of the space, so that whoever gives pages back sees it wait.

@@ -2,47 +2,103 @@
 //! Taking idle pages back.
 
 use crate::{
-    abi::{card::*, ioctl::copied_va, message::PageRelease},
+    abi::{ioctl::copied_va, message::PageRelease, ring::EVICT_PAGES},
     card::{State, PAGE},
     pages::{
-        page::{PageEntry, PageState},
-        service::RETRY_MS,
+        run::{bits, Idle, PageState, Run},
+        service::{NEVER, RETRY_MS, SOON_MS},
+        table::Evicted,
         AddressSpace, PageService,
     },
 };
 use kernel::{
     sync::{atomic::Relaxed, Arc},
-    time::Instant,
+    time::{Instant, Monotonic},
     workqueue::WorkItem,
 };
 
 /// Time in milliseconds after which a page is offered for eviction though it was not released: its
 /// user may be gone (a destroyed QP). The card refuses while it is in use.
-const STALE_MS: i64 = 1000;
+pub(super) const STALE_MS: i64 = 1000;
 
 impl WorkItem<1> for PageService {
     type Pointer = Arc<PageService>;
 
     fn run(this: Arc<PageService>) {
-        if this.sweep_pages() {
-            this.sweep_later();
-        }
+        this.sweep_pages();
     }
 }
 
 impl PageService {
-    /// Evicts what has been idle for the linger time; `true` while pages are there.
-    fn sweep_pages(self: &Arc<Self>) -> bool {
-        if self.card.state() == State::Unbound {
-            return false;
-        }
-        let mut some = false;
-        for asid in 1..NUM_ASIDS {
-            if let Some(space) = self.space(asid) {
-                some |= space.sweep();
+    /// Handles the card's answers to evictions, [`EVICT_PAGES`] at most: place, and whether the page was dropped.
+    /// Without `reap` the caller unpins those.
+    pub(crate) fn evicted(&self, answers: impl Iterator<Item = (u32, bool)>, reap: bool) {
+        let mut all = [Evicted::default(); EVICT_PAGES];
+        let mut some = 0;
+        {
+            let mut table = self.table.lock();
+            for (index, dropped) in answers {
+                let (Some((asid, vpn, last)), Some(place)) =
+                    (table.evict_answered(index), all.get_mut(some))
+                else {
+                    continue;
+                };
+                *place = Evicted {
+                    asid,
+                    vpn,
+                    place: index as u16,
+                    dropped,
+                    last,
+                };
+                some += 1;
             }
         }
-        some
+        for of_one in all[..some].chunk_by(|a, b| a.asid == b.asid) {
+            if let Some(space) = self.space(of_one[0].asid) {
+                space.evicted(of_one, reap);
+            }
+        }
+    }
+
+    /// Evicts what has been idle for the linger time.
+    fn sweep_pages(self: &Arc<Self>) {
+        *self.sweep_at.lock() = NEVER;
+        if self.card.state() == State::Unbound {
+            return;
+        }
+        // Pages may have been released of which nobody was told.
+        self.card.tell_owner(|owner| owner.take_events(false));
+        let mut next = Due::default();
+        for space in self.all_spaces() {
+            space.sweep(&mut next);
+        }
+        if self.released.load(Relaxed) != u32::from(next.released) {
+            self.released.store(next.released.into(), Relaxed);
+            if self.card.state() == State::Up {
+                self.card
+                    .arm_events(&self.card.events.lock(), self.is_lax());
+            }
+        }
+        if let Some(ms) = next.ms {
+            self.sweep_in(ms.max(SOON_MS));
+        }
+    }
+}
+
+/// What the next sweep is for.
+#[derive(Default)]
+struct Due {
+    /// When it is, in milliseconds from now.
+    ms: Option<u32>,
+    /// There are pages that were released, or are being evicted.
+    released: bool,
+}
+
+impl Due {
+    /// Something is due in so many milliseconds.
+    fn add(&mut self, ms: i64) {
+        let ms = ms.clamp(0, u32::MAX.into()) as u32;
+        self.ms = Some(self.ms.map_or(ms, |other| other.min(ms)));
     }
 }
 
@@ -60,60 +116,98 @@ impl AddressSpace {
         let hurry = at_once
             || copied_va(va).is_some()
             || space.requests.iter().any(|r| r.state.is_waiting());
-        space.each(va / PAGE, end / PAGE, |_, page| {
-            page.released = true;
-            page.since = Instant::now();
-            if page.state == PageState::Live && (hurry || page.urgent) {
-                self.evict(page);
-            }
+        let now = Instant::now();
+        space.each(va / PAGE, end / PAGE, |run, pages| {
+            run.released |= pages;
+            run.note_use(pages, now);
+            let wanted = if hurry { pages } else { pages & run.urgent };
+            self.evict(run, wanted & run.are(&[PageState::Live]));
             true
         });
         drop(space);
         self.card.ring();
-        self.service.sweep_later();
+        let service = &self.service;
+        service.released.store(1, Relaxed);
+        service.sweep_in(service.linger_ms.load(Relaxed).max(SOON_MS));
     }
 
-    /// Asks the card, or asks it again, to drop a page that seems idle. The caller rings the
+    /// Asks the card, or asks it again, to drop pages that seem idle. Gives of which it is asked. The caller rings the
     /// doorbell.
-    pub(super) fn evict(&self, page: &mut PageEntry) -> bool {
-        if !self.service.table.lock().evict_asked(page.index) {
-            return false;
+    pub(super) fn evict(&self, run: &mut Run, pages: u64) -> u64 {
+        if pages == 0 {
+            return 0;
         }
-        if self.card.put_evict(page.index).is_err() {
-            // The card was not asked after all; the sweep tries again.
-            let _ = self.service.table.lock().evict_answered(page.index);
-            return false;
+        let mut asked = 0;
+        {
+            let mut table = self.service.table.lock();
+            for n in bits(pages) {
+                asked |= u64::from(table.evict_asked(run.places[n])) << n;
+            }
         }
-        page.state = PageState::Evicting;
-        page.released = false;
-        true
+        let put = self.card.put_evicts(bits(asked).map(|n| run.places[n]));
+        if put < asked.count_ones() as usize {
+            // Of the others it was not asked after all; the sweep tries again.
+            let mut table = self.service.table.lock();
+            for n in bits(asked).skip(put) {
+                let _ = table.evict_answered(run.places[n].into());
+                asked &= !(1 << n);
+            }
+        }
+        run.set(asked, PageState::Evicting);
+        run.released &= !asked;
+        if asked != 0 && self.service.linger_ms.load(Relaxed) != 0 {
+            // The card answers soon, and may not tell of it.
+            self.service.sweep_in(1);
+        }
+        asked
     }
 
-    /// Handles the card's answer to an eviction. `last`: no other answer is due for the page.
-    pub(crate) fn evicted(self: &Arc<Self>, vpn: u64, index: u32, dropped: bool, last: bool) {
+    /// Handles the card's answers to evictions. Without `reap` the caller unpins what the card has dropped.
+    pub(crate) fn evicted(self: &Arc<Self>, mut answers: &[Evicted], reap: bool) {
         let mut space = self.lock();
-        let mut dead = false;
-        if let Some(page) = space.pages.get_mut(&vpn) {
-            if page.index == index && page.state == PageState::Evicting {
-                if dropped {
-                    page.state = PageState::Dead;
-                    dead = true;
-                } else if last {
-                    page.state = PageState::Live;
-                    page.since = Instant::now();
-                    if page.released {
-                        // It was released after the card had looked: asked once more.
-                        self.evict(page);
+        let (mut dead, mut stale) = (false, false);
+        while let Some(first) = answers.first() {
+            let mut used = 0;
+            space.each(first.vpn, first.vpn, |run, _| {
+                // The next ones are of the same run, as a rule.
+                let (mut dropped, mut kept) = (0, 0);
+                for answer in answers {
+                    let n = answer.vpn.wrapping_sub(run.first) as usize;
+                    // Another run may have a page that is gone here, at the same place.
+                    if run.places.get(n) != Some(&answer.place) || run.there() >> n & 1 == 0 {
+                        break;
+                    }
+                    used += 1;
+                    let page = 1 << n & run.are(&[PageState::Evicting]);
+                    if answer.dropped {
+                        dropped |= page;
+                    } else if answer.last {
+                        kept |= page;
                     }
                 }
-            }
+                run.set(dropped, PageState::Dead);
+                run.set(kept, PageState::Live);
+                dead |= dropped != 0;
+                if kept != 0 {
+                    run.note_use(kept, Instant::now());
+                    stale = true;
+                }
+                // They were released after the card had looked: asked once more.
+                self.evict(run, kept & run.released);
+                used == 0
+            });
+            answers = &answers[used.max(1)..];
         }
         drop(space);
         self.card.ring();
-        if dead {
-            self.reap_later();
-        } else {
+        if stale {
+            let linger = self.service.linger_ms.load(Relaxed);
+            self.service.sweep_in(linger.max(STALE_MS as u32));
+        }
+        if !dead {
             self.retry_requests();
+        } else if reap {
+            self.reap_later();
         }
     }
 
@@ -121,17 +215,11 @@ impl AddressSpace {
     pub(super) fn evict_idle(&self) -> usize {
         let mut under_way = 0;
         let mut space = self.lock();
-        space.each(0, u64::MAX, |_, page| {
-            if page.memory.is_copy() {
-                return true;
-            }
-            match page.state {
-                PageState::Live if page.released => under_way += usize::from(self.evict(page)),
-                PageState::Evicting
-                | PageState::Dead
-                | PageState::Revoking
-                | PageState::Fencing => under_way += 1,
-                PageState::Live => {}
+        space.each(0, u64::MAX, |run, pages| {
+            if !run.memory.is_copy() {
+                let live = run.are(&[PageState::Live]);
+                under_way += (pages & !live).count_ones() as usize;
+                under_way += self.evict(run, live & run.released).count_ones() as usize;
             }
             true
         });
@@ -140,25 +228,44 @@ impl AddressSpace {
         under_way
     }
 
-    /// Evicts what has been idle for the linger time. `true` while pages or requests are
-    /// there.
-    pub(crate) fn sweep(self: &Arc<Self>) -> bool {
+    /// Evicts what has been idle for the linger time, and says what is due next.
+    fn sweep(self: &Arc<Self>, next: &mut Due) {
         let linger = i64::from(self.service.linger_ms.load(Relaxed));
-        let some;
+        let stale = STALE_MS.max(linger);
+        let mut dead = false;
         {
             let mut space = self.lock();
-            space.each(0, u64::MAX, |_, page| {
-                if page.state == PageState::Live {
-                    let idle = page.since.elapsed().as_millis();
-                    if idle >= STALE_MS.max(linger) || (page.released && idle >= linger) {
-                        self.evict(page);
-                    }
+            let now = Instant::<Monotonic>::now();
+            space.each(0, u64::MAX, |run, _| {
+                let (lingered, next_linger) = run.idle(Idle::Lingers, now, linger);
+                let (stayed, next_stale) = run.idle(Idle::Stays, now, stale);
+                let due = stayed | (lingered & run.released);
+                self.evict(run, due & run.are(&[PageState::Live]));
+                dead |= run.are(&[PageState::Dead]) != 0;
+                // What the card has not been asked for is asked for again.
+                let live = run.are(&[PageState::Live]);
+                if live & run.released != 0 {
+                    next.released = true;
+                    // Not for each page anew.
+                    next.add(next_linger.max(linger / 8));
+                }
+                if live & !run.released != 0 {
+                    next.add(next_stale.max(linger / 8));
+                }
+                if run.are(&[PageState::Evicting]) != 0 {
+                    next.released = true;
+                    next.add(0);
                 }
                 true
             });
-            some = !space.pages.is_empty() || !space.requests.is_empty();
+            if !space.requests.is_empty() {
+                next.add(linger.min(RETRY_MS));
+            }
         }
         self.card.ring();
+        if dead {
+            self.run_reap();
+        }
         self.lend_stuck_charges();
         self.press_waiting();
         self.retry_requests();
@@ -169,6 +276,5 @@ impl AddressSpace {
             drop(space);
             self.retry_for_place();
         }
-        some
     }
 }

@@ -7,11 +7,11 @@ use crate::{
         deadline::{Deadline, FENCE_CYCLES},
         Entry, State,
     },
-    kernel::pin::{DmaPage, PinnedPage},
     pages::{
-        copy_pool::CopyPage,
-        page::{Memory, PageEntry, PageState},
+        evict::STALE_MS,
+        plan::Gap,
         request_state::{Attempt, RequestState},
+        run::{Key, Memory, PageState, Run},
         service::ready,
         Request,
     },
@@ -20,29 +20,20 @@ use kernel::{
     prelude::*,
     rbtree::RBTreeNodeReservation,
     sync::{atomic::Relaxed, Arc},
-    time::{delay::fsleep, Delta, Instant},
+    time::{delay::fsleep, Delta},
 };
 
-/// What a page is made of.
-pub(super) enum Brought {
-    /// A page of the process, which is not mapped yet.
-    Pin(PinnedPage),
-    /// A copy.
-    Copy(CopyPage),
-}
-
-/// A page that is mapped but not in the tree yet.
+/// A run that is mapped but not in the tree yet.
 struct Fresh {
-    vpn: u64,
-    page: PageEntry,
-    slot: RBTreeNodeReservation<u64, PageEntry>,
+    run: Run,
+    slot: RBTreeNodeReservation<Key, Run>,
 }
 
 impl Request {
     /// Claims what is missing for this request to map; `None` if that worked. If another request is
     /// mapping some of it, this one waits for that; if another has mapped some, this one looks
     /// again.
-    pub(super) fn claim_pages(&self, missing: &[u64]) -> Option<Attempt> {
+    pub(super) fn claim_pages(&self, missing: &[Gap]) -> Option<Attempt> {
         let mut space = self.space.lock();
         let mut others = space.requests.iter_mut();
         let other = others.find(|r| {
@@ -54,10 +45,7 @@ impl Request {
             space.set_state(self, RequestState::Blocked);
             return Some(Attempt::Done);
         }
-        let come = space.each(self.first, self.last(), |vpn, _| {
-            missing.binary_search(&vpn).is_err()
-        });
-        if come.is_some() {
+        if missing.iter().any(|gap| space.has(gap.first, gap.last())) {
             return Some(Attempt::Again);
         }
         space.set_state(self, RequestState::Installing { wanted: false });
@@ -81,58 +69,46 @@ impl Request {
     /// Maps and installs what is pinned or copied; pins that are installed stay charged.
     pub(super) fn map_and_install_pages(
         self: &Arc<Self>,
-        missing: &[u64],
-        mut brought: KVec<Brought>,
+        missing: &[Gap],
+        mut brought: KVec<Memory>,
     ) -> Result<Attempt> {
         let owner = &self.space;
         let (card, service) = (&owner.card, &owner.service);
         let flags = GFP_KERNEL | __GFP_NOWARN;
+        let commands = missing
+            .iter()
+            .map(|gap| gap.pages.div_ceil(INSTALL_PAGES as u64));
+        let most = commands.sum::<u64>() as usize + 1;
         let mut fresh: KVec<Fresh> = KVec::with_capacity(missing.len(), flags)?;
-        let mut entries: KVec<Entry> = KVec::with_capacity(missing.len() + 1, flags)?;
-        let bound = card.bound()?;
+        let mut entries: KVec<Entry> = KVec::with_capacity(most, flags)?;
         let mut failed = None;
-        for (vpn, brought) in missing.iter().zip(brought.drain_all()) {
-            if failed.is_some() {
-                continue;
-            }
-            let made = RBTreeNodeReservation::new(GFP_KERNEL).and_then(|slot| {
-                let memory = match brought {
-                    Brought::Pin(pin) => {
-                        let dma = DmaPage::map(bound.clone(), &pin)?;
-                        Memory::Process { dma, pin }
-                    }
-                    Brought::Copy(page) => Memory::Copy(page),
-                };
-                Ok((slot, memory))
+        for (gap, mut memory) in missing.iter().zip(brought.drain_all()) {
+            let made = RBTreeNodeReservation::new(flags).and_then(|slot| {
+                let places = KVec::with_capacity(gap.pages as usize, flags)?;
+                if let Memory::Process(pins) = &mut memory {
+                    pins.map(card.bound()?)?;
+                }
+                Ok((slot, places))
             });
-            let (slot, memory) = match made {
+            let (slot, mut places) = match made {
                 Ok(made) => made,
                 Err(e) => {
                     card.note_unmapped(e);
                     failed = Some(Err(e));
-                    continue;
+                    break;
                 }
             };
-            let Some(index) = service.table.lock().take(owner.asid, *vpn) else {
-                failed = Some(Ok(Attempt::Full(*vpn)));
-                continue;
-            };
-            let page = PageEntry {
-                memory,
-                index,
-                state: PageState::Live,
-                since: Instant::now(),
-                released: false,
-                urgent: false,
-                suspect: false,
-            };
-            let _ = fresh.push_within_capacity(Fresh {
-                vpn: *vpn,
-                page,
-                slot,
-            });
+            let taken = service
+                .table
+                .lock()
+                .take(owner.asid, gap.first..=gap.last(), &mut places);
+            if let Err(vpn) = taken {
+                failed = Some(Ok(Attempt::Full(vpn)));
+                break;
+            }
+            let run = Run::new(gap.first, memory, places);
+            let _ = fresh.push_within_capacity(Fresh { run, slot });
         }
-        drop(bound);
         if let Some(failed) = failed {
             self.give_back_pages(&mut fresh);
             return failed;
@@ -143,7 +119,8 @@ impl Request {
                 Ok(true) => {
                     let installed = self.charged.xchg(0, Relaxed);
                     card.counters.add(D_PAGES_PINNED, installed);
-                    service.sweep_later();
+                    let linger = service.linger_ms.load(Relaxed);
+                    service.sweep_in(linger.max(STALE_MS as u32));
                     return Ok(Attempt::Done);
                 }
                 Ok(false) => {
@@ -169,7 +146,11 @@ impl Request {
     /// Gives pages back that were not installed.
     fn give_back_pages(&self, fresh: &mut KVec<Fresh>) {
         while let Some(f) = fresh.pop() {
-            self.space.service.table.lock().give_back(f.page.index);
+            let mut table = self.space.service.table.lock();
+            f.run
+                .places
+                .iter()
+                .for_each(|place| table.give_back(*place));
         }
     }
 
@@ -179,17 +160,18 @@ impl Request {
         let (card, service) = (&self.space.card, &self.space.service);
         self.space.lock().set_state(self, RequestState::NoPlace);
         let rivals = service.table.lock().rivals(self.space.asid, vpn);
-        for (asid, vpn) in rivals {
+        for (asid, vpn, place) in rivals {
             let Some(other) = service.space(asid) else {
                 continue;
             };
-            let mut space = other.lock();
-            if let Some(page) = space.pages.get_mut(&vpn) {
-                if page.state == PageState::Live && (page.released || !page.urgent) {
-                    other.evict(page);
+            other.lock().each(vpn, vpn, |run, page| {
+                if run.place_of(vpn) == place {
+                    let live = page & run.are(&[PageState::Live]);
+                    other.evict(run, live & (run.released | !run.urgent));
+                    run.urgent |= page;
                 }
-                page.urgent = true;
-            }
+                true
+            });
         }
         card.ring();
         self.press_firmware(|_| !self.write);
@@ -224,10 +206,11 @@ impl Request {
         if stale || space.is_revoking(self.first, self.last()) {
             return Ok(false);
         }
-        let mut usable = fresh.len() as u64;
-        space.each(self.first, self.last(), |_, page| {
-            let fits = page.memory.is_write() || !self.write;
-            usable += u64::from(page.state == PageState::Live && fits);
+        let mut usable: u64 = fresh.iter().map(|f| f.run.places.len() as u64).sum();
+        space.each(self.first, self.last(), |run, pages| {
+            if run.memory.is_write() || !self.write {
+                usable += u64::from((pages & run.are(&[PageState::Live])).count_ones());
+            }
             true
         });
         if usable != self.pages {
@@ -235,14 +218,16 @@ impl Request {
         }
         entries.clear();
         let mut entry = [0; ENTRY_WORDS];
-        for f in fresh.iter() {
-            let page = &f.page;
-            let (addr, write) = (page.memory.addr(), page.memory.is_write());
-            let name = (owner.asid, f.vpn);
-            if !install_add(&mut entry, name, page.index, addr, write) {
-                let _ = entries.push_within_capacity(entry);
-                entry = [0; ENTRY_WORDS];
-                install_add(&mut entry, name, page.index, addr, write);
+        for Fresh { run, .. } in fresh.iter() {
+            let write = run.memory.is_write();
+            for (n, place) in run.places.iter().enumerate() {
+                let name = (owner.asid, run.first + n as u64);
+                let (place, addr) = (u32::from(*place), run.memory.addr(n));
+                if !install_add(&mut entry, name, place, addr, write) {
+                    let _ = entries.push_within_capacity(entry);
+                    entry = [0; ENTRY_WORDS];
+                    install_add(&mut entry, name, place, addr, write);
+                }
             }
         }
         if code(&entry) != 0 {
@@ -251,7 +236,8 @@ impl Request {
         let _ = entries.push_within_capacity(ready(self.tag, PAGE_OK));
         card.post(entries)?;
         for f in fresh.drain_all() {
-            let _ = space.pages.insert(f.slot.into_node(f.vpn, f.page));
+            let key = space.key(f.run.first, f.run.last());
+            let _ = space.runs.insert(f.slot.into_node(key, f.run));
         }
         let done = space.remove_request(self);
         space.start_next();

@@ -7,7 +7,7 @@
 //! in the card's translation table until it has been idle for the linger time, or until
 //! its place in the budget is wanted, or until the memory manager takes it away.
 //!
-//! What becomes of a page stands at [`page::PageState`], what becomes of a request at [`request_state::RequestState`].
+//! What becomes of a page stands at [`run::PageState`], what becomes of a request at [`request_state::RequestState`].
 //!
 //! Declared here is what names each other: the page service has address spaces, these have requests, and a request names
 //! its address space. What they do stands in the other files.
@@ -22,9 +22,9 @@ pub(crate) mod copy_pool;
 pub(crate) mod costs;
 pub(crate) mod evict;
 pub(crate) mod install;
+pub(crate) mod leaving;
 pub(crate) mod line;
 pub(crate) mod needs;
-pub(crate) mod page;
 pub(crate) mod plan;
 pub(crate) mod pool;
 pub(crate) mod recall;
@@ -33,6 +33,7 @@ pub(crate) mod request;
 pub(crate) mod request_state;
 pub(crate) mod retry;
 pub(crate) mod revoke;
+pub(crate) mod run;
 pub(crate) mod service;
 pub(crate) mod settings;
 pub(crate) mod share;
@@ -45,7 +46,7 @@ use crate::{
     card::{Card, PAGE},
     kernel::{memlock::MemLock, mmu_notifier::Settle, workqueue::OwnedQueue},
     pages::{
-        budget::Budget, copy_pool::Pool, costs::Costs, page::Pages, request_state::RequestState,
+        budget::Budget, copy_pool::Pool, costs::Costs, request_state::RequestState, run::Runs,
         share::Share, table::Table,
     },
 };
@@ -70,6 +71,17 @@ pub(crate) struct PageService {
     pub(crate) linger_ms: Atomic<u32>,
     /// Budget that a process gets, in pages.
     pub(crate) context_pages: u64,
+    /// When it was made.
+    begun: Instant<Monotonic>,
+    /// When the next sweep is, in nanoseconds since then.
+    #[pin]
+    sweep_at: SpinLock<i64>,
+    /// Pages were released, or are being evicted, that the next sweep looks at (1).
+    released: Atomic<u32>,
+    /// Queue pairs that have tags of copies.
+    copy_qps: Atomic<u32>,
+    /// Requests wait for what others have, or have until a moment ago: another number each time that one begins to, else 0.
+    waits: Atomic<u32>,
     /// Page requests for which there was no memory.
     #[pin]
     pub(crate) needs: SpinLock<KVec<Need>>,
@@ -157,7 +169,11 @@ struct Revoked {
 
 /// Pages and page requests of a context.
 pub(crate) struct Space {
-    pages: Pages,
+    runs: Runs,
+    /// Pages of the longest run that there was.
+    longest: u64,
+    /// Runs so far.
+    serial: u64,
     requests: KVec<Pending>,
     revoking: KVec<Revoked>,
     /// Budget of the context.

@@ -5,7 +5,7 @@ use crate::{
     abi::{counters::*, ioctl::copied_va, message::PageNeed, status::*},
     card::{State, PAGE},
     pages::{
-        page::{TABLE_END, VPN_END},
+        run::{TABLE_END, VPN_END},
         AddressSpace, Need, PageService,
     },
 };

@@ -5,8 +5,8 @@ use crate::{
     abi::{counters::*, status::*},
     pages::{
         budget::spare,
-        page::{PageEntry, PageState},
         request_state::{RequestState, WaitsFor},
+        run::{bits, low, PageState, Run, RUN_PAGES},
         Request, Space,
     },
 };
@@ -28,41 +28,76 @@ pub(super) enum Plan {
     Answer(u32),
 }
 
+/// Neighbouring pages that a request misses, [`RUN_PAGES`] at most.
+#[derive(Clone, Copy)]
+pub(super) struct Gap {
+    pub(super) first: u64,
+    pub(super) pages: u64,
+}
+
+impl Gap {
+    pub(super) fn last(&self) -> u64 {
+        self.first + self.pages - 1
+    }
+}
+
 impl Request {
-    /// Begins to look for what is missing. `serves`: whether a page that is there is what the request needs. `true` if it has
-    /// to wait for one that is not.
+    /// Room for what it may miss.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(super) fn gaps(&self) -> Result<KVec<Gap>> {
+        // Every other page, at most.
+        let most = self.pages.div_ceil(2) as usize;
+        Ok(KVec::with_capacity(most, GFP_KERNEL | __GFP_NOWARN)?)
+    }
+
+    /// Begins to look for what is missing. `serves`: which of the pages of a run that are there are what the request needs.
+    /// `true` if it has to wait for some that are not.
     pub(super) fn find_missing(
         &self,
         space: &mut Space,
-        missing: &mut KVec<u64>,
-        mut serves: impl FnMut(&mut PageEntry) -> bool,
+        missing: &mut KVec<Gap>,
+        mut serves: impl FnMut(&mut Run, u64) -> u64,
     ) -> bool {
         if let Some(pending) = space.pending(self) {
             pending.state = RequestState::Looking;
             pending.stale = false;
         }
+        let now = Instant::now();
         let mut blocked = space.is_revoking(self.first, self.last());
-        let mut next = self.first;
-        space.each(self.first, self.last(), |vpn, page| {
-            for gap in next..vpn {
-                let _ = missing.push_within_capacity(gap);
+        for first in (self.first..=self.last()).step_by(RUN_PAGES as usize) {
+            let pages = RUN_PAGES.min(self.last() - first + 1);
+            let mut there = 0;
+            space.each(first, first + pages - 1, |run, found| {
+                let live = found & run.are(&[PageState::Live]);
+                let serving = serves(run, live);
+                if serving != 0 {
+                    run.note_use(serving, now);
+                }
+                blocked |= serving != found;
+                there |= match run.first.checked_sub(first) {
+                    Some(behind) => found << behind,
+                    None => found >> (first - run.first),
+                };
+                true
+            });
+            let mut absent = !there & low(pages);
+            while let Some(begin) = bits(absent).next() {
+                let pages = u64::from((absent >> begin).trailing_ones());
+                absent &= !(low(pages) << begin);
+                let _ = missing.push_within_capacity(Gap {
+                    first: first + begin as u64,
+                    pages,
+                });
             }
-            next = vpn + 1;
-            if page.state == PageState::Live && serves(page) {
-                page.since = Instant::now();
-            } else {
-                blocked = true;
-            }
-            true
-        });
-        for gap in next..=self.last() {
-            let _ = missing.push_within_capacity(gap);
         }
         blocked
     }
 
     /// Finds out what is missing, and charges it to the budgets.
-    pub(super) fn plan_pages(self: &Arc<Self>, missing: &mut KVec<u64>) -> Plan {
+    pub(super) fn plan_pages(self: &Arc<Self>, missing: &mut KVec<Gap>) -> Plan {
         let owner = &self.space;
         let (card, service) = (&owner.card, &owner.service);
         let of_card = *service.budget.lock();
@@ -79,16 +114,14 @@ impl Request {
             card.counters.inc(D_OVER_BUDGET);
             return Plan::Answer(PAGE_OVER_BUDGET);
         }
-        let blocked = self.find_missing(&mut space, missing, |page| {
-            let serves = page.memory.is_write() || !self.write;
-            if !serves {
-                // Pinned for reading only: it must be unpinned and pinned again for writing.
-                if page.released || !page.urgent {
-                    owner.evict(page);
-                }
-                page.urgent = true;
+        let blocked = self.find_missing(&mut space, missing, |run, live| {
+            if run.memory.is_write() || !self.write {
+                return live;
             }
-            serves
+            // Pinned for reading only: they must be unpinned and pinned again for writing.
+            owner.evict(run, live & (run.released | !run.urgent));
+            run.urgent |= live;
+            0
         });
         if blocked {
             space.set_state(self, RequestState::Blocked);
@@ -98,7 +131,7 @@ impl Request {
             self.leave_line();
             return Plan::Waits;
         }
-        let pages = missing.len() as u64;
+        let pages = missing.iter().map(|gap| gap.pages).sum();
         if pages == 0 {
             return Plan::Answer(PAGE_OK);
         }
@@ -156,11 +189,12 @@ impl Request {
         if self.waited.xchg(1, Relaxed) == 0 {
             card.counters.inc(D_BUDGET_WAITS);
         }
+        // Of pages that were released nobody may have been told.
+        card.tell_owner(|owner| owner.take_events(true));
         let mut under_way = self.space.evict_idle();
-        for asid in 1..crate::abi::card::NUM_ASIDS {
-            match service.space(asid) {
-                Some(other) if asid != self.space.asid => under_way += other.evict_idle(),
-                _ => {}
+        for other in service.all_spaces() {
+            if other.asid != self.space.asid {
+                under_way += other.evict_idle();
             }
         }
         self.press_firmware(|pressed| under_way == 0 && !self.write && !pressed);

@@ -67,13 +67,16 @@ impl PageService {
 
     /// A queue pair more has tags of copies.
     pub(super) fn use_pool(&self) {
-        self.pool.lock().users += 1;
+        let mut pool = self.pool.lock();
+        pool.users += 1;
+        self.copy_qps.store(pool.users, Relaxed);
     }
 
     /// One less has.
     pub(super) fn leave_pool(&self) {
         let mut pool = self.pool.lock();
         pool.users -= 1;
+        self.copy_qps.store(pool.users, Relaxed);
         while pool.users == 0 {
             let Some(page) = pool.free.pop() else { break };
             // Unmaps, which must not happen under the lock.

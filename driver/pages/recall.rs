@@ -2,7 +2,7 @@
 //! Asking firmware to recall unused grants.
 
 use crate::{
-    abi::{card::*, counters::*, status::*},
+    abi::{counters::*, status::*},
     card::{State, PAGE},
     pages::{
         request_state::{RequestState, WaitsFor},
@@ -49,10 +49,8 @@ impl PageService {
             return false;
         }
         let mut some = false;
-        for asid in 1..NUM_ASIDS {
-            if let Some(space) = self.space(asid) {
-                some |= space.press_waiting();
-            }
+        for space in self.all_spaces() {
+            some |= space.press_waiting();
         }
         some
     }
@@ -61,8 +59,7 @@ impl PageService {
     /// back, and the receive needs more budget, or places in the table, than there is (PC-3). Does
     /// nothing while pages of any request are on their way, because their budget may come back.
     pub(crate) fn refuse_receive(&self, space: &AddressSpace, qpn: u32) {
-        let mut spaces = (1..crate::abi::card::NUM_ASIDS).filter_map(|asid| self.space(asid));
-        if spaces.any(|space| space.lock().changes()) {
+        if self.all_spaces().any(|space| space.lock().changes()) {
             return;
         }
         space.answer_those(PAGE_OVER_BUDGET, |r| {

@@ -4,9 +4,15 @@
 use crate::{
     card::PAGE,
     kernel::pin::{self, Mapping, PageId},
-    pages::{page::PageEntry, unpin::BATCH, AddressSpace},
+    pages::{
+        run::{bits, Run},
+        AddressSpace,
+    },
 };
 use kernel::{sync::Arc, workqueue::WorkItem};
+
+/// Pages that are looked at per lock hold.
+const BATCH: usize = 64;
 
 impl WorkItem<3> for AddressSpace {
     type Pointer = Arc<AddressSpace>;
@@ -19,6 +25,10 @@ impl WorkItem<3> for AddressSpace {
 impl AddressSpace {
     /// Checks suspect pages and revokes those that are not mapped as before.
     pub(super) fn run_recheck(self: &Arc<Self>) {
+        // The memory manager wants what was evicted for it, and that need not be looked at.
+        self.service.listen();
+        self.card.tell_owner(|owner| owner.take_events(true));
+        self.run_reap();
         let notifier = self.notifier();
         let (Some(notifier), Some(mm)) = (notifier, self.user_mm()) else {
             // The address space goes: all of it is revoked.
@@ -27,15 +37,15 @@ impl AddressSpace {
         loop {
             let mut suspects = [(0, PageId::default()); BATCH];
             let mut n = 0;
-            self.lock().each(0, u64::MAX, |vpn, page| {
-                if page.suspect {
+            self.lock().each(0, u64::MAX, |run, pages| {
+                for page in bits(run.suspect & pages) {
                     if n == BATCH {
                         return false;
                     }
-                    page.suspect = false;
+                    run.suspect &= !(1 << page);
                     // The memory manager does not know copies.
-                    if let Some(id) = page.memory.id() {
-                        suspects[n] = (vpn, id);
+                    if let Some(id) = run.memory.id(page) {
+                        suspects[n] = (run.first + page as u64, id);
                         n += 1;
                     }
                 }
@@ -52,7 +62,10 @@ impl AddressSpace {
                     continue;
                 }
                 // Another page may be there by now.
-                let same = |page: &PageEntry| page.memory.id() == Some(*id);
+                let same = |run: &Run| {
+                    let n = (vpn - run.first) as usize;
+                    u64::from(run.memory.id(n) == Some(*id)) << n
+                };
                 revoked += self.mark_those_revoked(*vpn, *vpn, true, same).0;
             }
             if revoked != 0 {

@@ -88,11 +88,14 @@ impl Request {
         let mut nap = *NO_MEMORY_MS.start();
         loop {
             match self.attempt() {
-                Attempt::Done => return,
+                Attempt::Done => break,
                 Attempt::Again if attempts < MAX_ATTEMPTS => attempts += 1,
                 // The address space keeps changing here. The card asks again.
                 Attempt::Again => return self.answer(PAGE_OK),
-                Attempt::Full(vpn) => return self.make_room_for(vpn),
+                Attempt::Full(vpn) => {
+                    self.make_room_for(vpn);
+                    break;
+                }
                 Attempt::Answer(status) => return self.answer(status),
                 Attempt::NoMemory => {
                     self.space.card.counters.inc(D_NO_MEMORY);
@@ -104,13 +107,19 @@ impl Request {
                 }
             }
         }
+        let mut space = self.space.lock();
+        let waits = space.pending(self).is_some_and(|p| p.state.is_waiting());
+        drop(space);
+        if waits {
+            self.space.service.listen();
+            self.space.service.sweep_later();
+        }
     }
 
     /// Looks for what it misses, and charges, pins and installs it.
     fn attempt(self: &Arc<Self>) -> Attempt {
         let owner = &self.space;
         let (card, service) = (&owner.card, &owner.service);
-        let pages = self.pages as usize;
         if owner.lock().pending(self).is_none() {
             return Attempt::Done;
         }
@@ -123,7 +132,7 @@ impl Request {
             card.counters.inc(D_OVER_BUDGET);
             return Attempt::Answer(PAGE_OVER_BUDGET);
         }
-        let Ok(mut missing) = KVec::with_capacity(pages, GFP_KERNEL | __GFP_NOWARN) else {
+        let Ok(mut missing) = self.gaps() else {
             return Attempt::NoMemory;
         };
         match self.plan_pages(&mut missing) {

@@ -87,11 +87,9 @@ impl AddressSpace {
         if !queued {
             return;
         }
-        for asid in 1..crate::abi::card::NUM_ASIDS {
-            if let Some(space) = self.service.space(asid) {
-                if Arc::ptr_eq(&space.share, &self.share) {
-                    space.lock().start_those(RequestState::Queued);
-                }
+        for space in self.service.all_spaces() {
+            if Arc::ptr_eq(&space.share, &self.share) {
+                space.lock().start_those(RequestState::Queued);
             }
         }
     }

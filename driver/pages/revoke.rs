@@ -16,7 +16,7 @@ use crate::{
         workqueue,
     },
     pages::{
-        page::{PageEntry, PageState, TABLE_END},
+        run::{bits, PageState, Run, TABLE_END},
         AddressSpace,
     },
 };
@@ -54,19 +54,22 @@ impl AddressSpace {
                     pending.stale = true;
                 }
             }
-            space.each(first, last, |_, page| {
+            space.each(first, last, |run, pages| {
                 found = true;
-                let there = matches!(page.state, PageState::Live | PageState::Evicting);
-                leaving |= matches!(page.state, PageState::Revoking | PageState::Fencing);
+                let there = pages & run.are(&[PageState::Live, PageState::Evicting]);
+                let others = run.are(&[PageState::Revoking, PageState::Fencing]);
+                leaving |= pages & others != 0;
                 // Another change of the same pages may be the one that revokes them.
-                leaving |= revoke && there;
-                page.suspect |= !revoke;
-                if !revoke && range.event == Event::Clear && there {
-                    // An unused page must not serve requests after the change, so it is evicted;
-                    // the card keeps it while it is in use. An earlier eviction may have found it
+                leaving |= revoke && there != 0;
+                if !revoke {
+                    run.suspect |= pages;
+                }
+                if !revoke && range.event == Event::Clear && there != 0 {
+                    // Unused pages must not serve requests after the change, so they are evicted;
+                    // the card keeps them while they are in use. An earlier eviction may have found one
                     // in use, which proves nothing about now.
                     leaving = true;
-                    revoke = !self.evict(page);
+                    revoke = self.evict(run, there) != there;
                 }
                 true
             });
@@ -116,7 +119,7 @@ impl AddressSpace {
     pub(super) fn revoke_all(self: &Arc<Self>) {
         self.mark_revoked(0, TABLE_END - 1, true);
         // This also covers pages that were revoked before and not fenced yet.
-        if !self.lock().pages.is_empty() {
+        if !self.lock().runs.is_empty() {
             self.card.fence();
         }
         self.drop_pages();
@@ -126,62 +129,57 @@ impl AddressSpace {
     /// whether these are all. Sleeps for room in the command ring if it may `wait`, else
     /// pages for which there is no room stay as they are.
     fn mark_revoked(self: &Arc<Self>, first: u64, last: u64, wait: bool) -> (u64, bool) {
-        self.mark_those_revoked(first, last, wait, |_| true)
+        self.mark_those_revoked(first, last, wait, |_| u64::MAX)
     }
 
-    /// The same, only for pages that `which` accepts.
+    /// The same, only for pages that `which` names.
     pub(super) fn mark_those_revoked(
         self: &Arc<Self>,
         first: u64,
         last: u64,
         wait: bool,
-        which: impl Fn(&PageEntry) -> bool,
+        which: impl Fn(&Run) -> u64,
     ) -> (u64, bool) {
-        let mut from = first;
         let mut number = 0;
         let mut deadline = None;
         let mut stuck = false;
         let all = loop {
             let mut lowest = u64::MAX;
             let mut highest = 0;
-            let stopped = {
+            let all = {
                 let mut space = self.lock();
-                let stopped = space.each(from, last, |vpn, page| {
-                    let there = matches!(page.state, PageState::Live | PageState::Evicting);
-                    if !there || !which(page) {
-                        return true;
+                let all = space.each(first, last, |run, pages| {
+                    let there = run.are(&[PageState::Live, PageState::Evicting]);
+                    for n in bits(pages & there & which(run)) {
+                        let index = u32::from(run.places[n]);
+                        match self.card.put(&[PageRevoke { index }.encode()]) {
+                            Err(e) if e == EBUSY && !stuck => return false,
+                            // Out of service: it has no translations and does no DMA.
+                            _ => {}
+                        }
+                        run.set(1 << n, PageState::Revoking);
+                        lowest = lowest.min(run.first + n as u64);
+                        highest = highest.max(run.first + n as u64);
+                        number += 1;
                     }
-                    match self.card.put(&[PageRevoke { index: page.index }.encode()]) {
-                        Err(e) if e == EBUSY && !stuck => return false,
-                        // Out of service: it has no translations and does no DMA.
-                        _ => {}
-                    }
-                    page.state = PageState::Revoking;
-                    lowest = lowest.min(vpn);
-                    highest = highest.max(vpn);
-                    number += 1;
                     true
                 });
                 if lowest <= highest {
                     space.add_revoked(lowest, highest);
                 }
                 self.card.ring();
-                stopped
+                all
             };
-            match stopped {
-                Some(vpn) if wait => {
-                    from = vpn;
-                    fsleep(Delta::from_millis(1));
-                    let regs = &self.card.regs;
-                    let deadline =
-                        deadline.get_or_insert_with(|| Deadline::new(regs, FENCE_CYCLES));
-                    if deadline.passed(regs) {
-                        // The card takes no commands any more, so its DMA is switched off.
-                        self.card.stop_dma();
-                        stuck = true;
-                    }
-                }
-                stopped => break stopped.is_none(),
+            if all || !wait {
+                break all;
+            }
+            fsleep(Delta::from_millis(1));
+            let regs = &self.card.regs;
+            let deadline = deadline.get_or_insert_with(|| Deadline::new(regs, FENCE_CYCLES));
+            if deadline.passed(regs) {
+                // The card takes no commands any more, so its DMA is switched off.
+                self.card.stop_dma();
+                stuck = true;
             }
         };
         self.card.counters.add(D_REVOKED, number);
@@ -199,10 +197,8 @@ impl AddressSpace {
                     r.told = true;
                     *place = Some(*r);
                 }
-                space.each(0, u64::MAX, |_, page| {
-                    if page.state == PageState::Revoking {
-                        page.state = PageState::Fencing;
-                    }
+                space.each(0, u64::MAX, |run, _| {
+                    run.set(run.are(&[PageState::Revoking]), PageState::Fencing);
                     true
                 });
             }
@@ -210,7 +206,7 @@ impl AddressSpace {
                 return;
             }
             self.card.fence();
-            self.unpin_where(|_, page| page.state == PageState::Fencing);
+            self.unpin_where(|run| run.are(&[PageState::Fencing]));
             for r in ranges.iter().flatten() {
                 let va = r.first * PAGE;
                 let len = (r.last - r.first + 1) * PAGE;

@@ -16,12 +16,17 @@ use kernel::{
         atomic::{Atomic, Relaxed},
         Arc,
     },
-    time::msecs_to_jiffies,
+    time::{msecs_to_jiffies, Instant},
 };
 
 /// Longest time in milliseconds until requests without a place in the table are tried again. Each
 /// try in vain costs a pinning.
 pub(super) const RETRY_MS: i64 = 100;
+
+/// Shortest time in milliseconds until a sweep.
+pub(super) const SOON_MS: u32 = 20;
+/// No sweep is due.
+pub(super) const NEVER: i64 = i64::MAX;
 
 /// What a new page service is made of.
 pub(crate) struct PageConfig {
@@ -54,6 +59,11 @@ impl PageService {
                 faults: config.faults,
                 linger_ms: Atomic::new(config.linger_ms),
                 context_pages: config.context_pages,
+                begun: Instant::now(),
+                sweep_at <- new_spinlock!(NEVER, "berth_sweep_at"),
+                released: Atomic::new(0),
+                copy_qps: Atomic::new(0),
+                waits: Atomic::new(0),
                 needs <- new_spinlock!(needs, "berth_needs"),
                 table <- new_spinlock!(table, "berth_xlt"),
                 budget <- new_spinlock!(Budget::new(config.card_pages), "berth_budget"),
@@ -72,6 +82,17 @@ impl PageService {
     /// The address space with an ASID.
     pub(crate) fn space(&self, asid: u32) -> Option<Arc<AddressSpace>> {
         self.spaces.lock().get(asid as usize)?.clone()
+    }
+
+    /// Those that there are.
+    pub(super) fn all_spaces(&self) -> impl Iterator<Item = Arc<AddressSpace>> + '_ {
+        let mut next = 0;
+        core::iter::from_fn(move || {
+            let all = self.spaces.lock();
+            let at = (next..all.len()).find(|at| all[*at].is_some())?;
+            next = at + 1;
+            all[at].clone()
+        })
     }
 
     /// Looks after an address space from now on.
@@ -104,17 +125,53 @@ impl PageService {
         }
     }
 
-    /// Has idle pages looked at after the linger time, and requests without a place in the table
-    /// soon.
+    /// Has requests that wait looked at soon.
     pub(crate) fn sweep_later(self: &Arc<Self>) {
+        self.sweep_in(self.linger_ms.load(Relaxed).clamp(SOON_MS, RETRY_MS as u32));
+    }
+
+    /// Has idle pages looked at so many milliseconds from now, or before.
+    pub(super) fn sweep_in(self: &Arc<Self>, ms: u32) {
         if self.card.state() == State::Unbound {
             return;
         }
-        let ms = self.linger_ms.load(Relaxed).clamp(20, RETRY_MS as u32);
+        let at = self.begun.elapsed().as_nanos() + i64::from(ms) * 1_000_000;
+        let mut planned = self.sweep_at.lock();
+        if at >= *planned {
+            return;
+        }
+        *planned = at;
+        workqueue::take_back::<_, 1>(self);
         let _ = self
             .card
             .queue
             .enqueue_delayed::<_, 1>(self.clone(), msecs_to_jiffies(ms));
+    }
+
+    /// Another linger time holds from now on.
+    pub(crate) fn set_linger(self: &Arc<Self>, ms: u32) {
+        self.linger_ms.store(ms, Relaxed);
+        self.sweep_in(SOON_MS);
+        if self.card.state() == State::Up {
+            self.card
+                .arm_events(&self.card.events.lock(), self.is_lax());
+        }
+    }
+
+    /// Whether the card need not tell of pages that are released or evicted: nobody waits for them, and the sweep takes what
+    /// the card has told. Copies go at once.
+    pub(crate) fn is_lax(&self) -> bool {
+        self.released.load(Relaxed) != 0
+            && self.waits.load(Relaxed) == 0
+            && self.copy_qps.load(Relaxed) == 0
+            && self.linger_ms.load(Relaxed) != 0
+    }
+
+    /// Somebody waits: the card is to tell of pages that are released or evicted, and to tell at once of those that were. The
+    /// caller holds no lock.
+    pub(super) fn listen(&self) {
+        self.waits.add(1, Relaxed);
+        self.card.arm_events(&self.card.events.lock(), false);
     }
 
     /// Answers a page request of firmware's run `generation`. Does not sleep.
@@ -139,12 +196,25 @@ impl PageService {
         f(&mut self.costs.lock());
     }
 
-    /// Calls `f` for each address space, as when requests that wait for others may go on.
-    pub(super) fn for_each_space(&self, f: impl Fn(&AddressSpace)) {
-        for asid in 1..crate::abi::card::NUM_ASIDS {
-            if let Some(space) = self.space(asid) {
-                f(&space);
-            }
+    /// Calls `f` for each address space if requests wait for what others have.
+    pub(super) fn for_those_that_wait(&self, f: impl Fn(&AddressSpace)) {
+        let seen = self.waits.load(Relaxed);
+        if seen == 0 {
+            return;
         }
+        let mut some = false;
+        self.for_each_space(|space| {
+            f(space);
+            some |= space.lock().requests.iter().any(|r| r.state.is_waiting());
+        });
+        if !some {
+            // Unless one has begun to wait meanwhile.
+            let _ = self.waits.cmpxchg(seen, 0, Relaxed);
+        }
+    }
+
+    /// Calls `f` for each address space, as when requests that wait for others may go on.
+    pub(super) fn for_each_space(&self, mut f: impl FnMut(&AddressSpace)) {
+        self.all_spaces().for_each(|space| f(&space));
     }
 }

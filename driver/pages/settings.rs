@@ -4,7 +4,7 @@
 use crate::{
     abi::{counters::*, ioctl::QueryContext},
     card::PAGE,
-    pages::{AddressSpace, PageService},
+    pages::{run::bits, AddressSpace, PageService},
 };
 use kernel::{fmt, sync::atomic::Relaxed};
 
@@ -48,6 +48,8 @@ impl AddressSpace {
             space.budget.pinned > pages
         };
         if tight {
+            // Of pages that were released nobody may have been told.
+            self.card.tell_owner(|owner| owner.take_events(true));
             self.evict_idle();
         }
         self.retry_requests();
@@ -107,23 +109,26 @@ impl AddressSpace {
         }
         let mut result = Ok(());
         let mut shown = 0;
-        space.each(0, u64::MAX, |vpn, page| {
-            shown += 1;
-            if shown > MAX_SHOWN {
-                return false;
+        space.each(0, u64::MAX, |run, pages| {
+            for n in bits(pages) {
+                shown += 1;
+                let Some(state) = run.state(n).filter(|_| shown <= MAX_SHOWN) else {
+                    return false;
+                };
+                let is = |mask: u64| mask >> n & 1 != 0;
+                result = writeln!(
+                    f,
+                    "  page {:#x} index {} {:?} write {} released {} urgent {} suspect {} ms {}",
+                    run.first + n as u64,
+                    run.places[n],
+                    state,
+                    run.memory.is_write(),
+                    is(run.released),
+                    is(run.urgent),
+                    is(run.suspect),
+                    run.since.elapsed().as_millis()
+                );
             }
-            result = writeln!(
-                f,
-                "  page {:#x} index {} {:?} write {} released {} urgent {} suspect {} ms {}",
-                vpn,
-                page.index,
-                page.state,
-                page.memory.is_write(),
-                page.released,
-                page.urgent,
-                page.suspect,
-                page.since.elapsed().as_millis()
-            );
             result.is_ok()
         });
         result

@@ -5,12 +5,13 @@ use crate::{
     card::parts::MAX_ASKED,
     pages::{
         budget::Budget,
-        page::{Node, PageEntry, PageState},
+        leaving::Leaving,
         request_state::{RequestState, STUCK_MS},
+        run::{Key, PageState, Run},
         Pending, Request, Revoked, Space,
     },
 };
-use kernel::{prelude::*, rbtree::RBTree, time::Instant};
+use kernel::{prelude::*, rbtree::RBTree, sync::atomic::Relaxed, time::Instant};
 
 /// Revocations for which there is memory beforehand.
 const MAX_REVOKED: usize = 64;
@@ -20,7 +21,9 @@ impl Space {
     /// the start: they change where none can be waited for.
     pub(crate) fn new(limit: u64) -> Result<Self> {
         Ok(Self {
-            pages: RBTree::new(),
+            runs: RBTree::new(),
+            longest: 1,
+            serial: 0,
             requests: KVec::with_capacity(MAX_ASKED, GFP_KERNEL)?,
             revoking: KVec::with_capacity(MAX_REVOKED, GFP_KERNEL)?,
             budget: Budget::new(limit),
@@ -62,10 +65,10 @@ impl Space {
     /// do not count.
     pub(super) fn changes(&mut self) -> bool {
         let coming = |r: &Pending| r.state.is_charged() && r.since.elapsed().as_millis() < STUCK_MS;
-        let stays = |page: &PageEntry| {
-            page.state == PageState::Live && !page.released && !page.memory.is_copy()
+        let stays = |run: &Run| {
+            !run.memory.is_copy() && run.there() == run.are(&[PageState::Live]) & !run.released
         };
-        self.requests.iter().any(coming) || self.each(0, u64::MAX, |_, page| stays(page)).is_some()
+        self.requests.iter().any(coming) || !self.each(0, u64::MAX, |run, _| stays(run))
     }
 
     /// The request in the list; none if it is answered.
@@ -78,6 +81,9 @@ impl Space {
     pub(super) fn set_state(&mut self, request: &Request, state: RequestState) {
         if let Some(pending) = self.pending(request) {
             pending.state = state;
+            if state.is_waiting() {
+                request.space.service.waits.add(1, Relaxed);
+            }
         }
     }
 
@@ -88,53 +94,72 @@ impl Space {
         self.requests.remove(at).ok()
     }
 
-    /// Calls `f` for each page from `first` to `last`, until it returns `false`. Gives
-    /// the page number it stopped at.
+    /// Calls `f` for each run with pages from `first` to `last`, and these, until it returns `false`. Gives whether it never
+    /// did.
     pub(super) fn each(
         &mut self,
         first: u64,
         last: u64,
-        mut f: impl FnMut(u64, &mut PageEntry) -> bool,
-    ) -> Option<u64> {
-        let mut cursor = self.pages.cursor_lower_bound_mut(&first);
+        mut f: impl FnMut(&mut Run, u64) -> bool,
+    ) -> bool {
+        let end = last.saturating_add(self.longest - 1);
+        let from = Key {
+            last: first,
+            serial: 0,
+        };
+        let mut cursor = self.runs.cursor_lower_bound_mut(&from);
         while let Some(mut at) = cursor {
-            let (vpn, entry) = at.current_mut();
-            if *vpn > last {
+            let (key, run) = at.current_mut();
+            if key.last > end {
                 break;
             }
-            if !f(*vpn, entry) {
-                return Some(*vpn);
+            let pages = run.within(first, last);
+            if pages != 0 && !f(run, pages) {
+                return false;
             }
             cursor = at.move_next();
         }
-        None
+        true
     }
 
-    /// Takes pages for which `f` says so out of the tree, as many as `out` has room for; gives
-    /// their number.
-    pub(super) fn take_out(
-        &mut self,
-        out: &mut [Option<Node>],
-        mut f: impl FnMut(u64, &PageEntry) -> bool,
-    ) -> usize {
-        let mut taken = 0;
-        let mut cursor = self.pages.cursor_front_mut();
-        while let Some(at) = cursor {
-            let Some(place) = out.get_mut(taken) else {
-                break;
-            };
-            let (vpn, entry) = at.current();
-            let vpn = *vpn;
-            if f(vpn, entry) {
+    /// Whether there are pages from `first` to `last`.
+    pub(super) fn has(&mut self, first: u64, last: u64) -> bool {
+        !self.each(first, last, |_, _| false)
+    }
+
+    /// The key of a run from `first` to `last` that is about to come.
+    pub(super) fn key(&mut self, first: u64, last: u64) -> Key {
+        self.longest = self.longest.max(last - first + 1);
+        self.serial += 1;
+        Key {
+            last,
+            serial: self.serial,
+        }
+    }
+
+    /// Takes pages that `f` names out of runs, as much as `out` has room for.
+    pub(super) fn take_out(&mut self, out: &mut Leaving, mut f: impl FnMut(&Run) -> u64) {
+        let mut cursor = self.runs.cursor_front_mut();
+        while let Some(mut at) = cursor {
+            let (key, run) = at.current_mut();
+            let key = *key;
+            let pages = f(run);
+            if pages != 0 && pages == run.there() {
+                let Some(place) = out.nodes.get_mut(out.whole) else {
+                    break;
+                };
                 let (next, node) = at.remove_current();
                 *place = Some(node);
-                taken += 1;
+                out.whole += 1;
                 // At the end of the tree this is the previous element.
-                cursor = next.filter(|c| *c.current().0 > vpn);
-            } else {
-                cursor = at.move_next();
+                cursor = next.filter(|c| *c.current().0 > key);
+                continue;
             }
+            if pages != 0 {
+                out.take_part(run, pages);
+                break;
+            }
+            cursor = at.move_next();
         }
-        taken
     }
 }

@@ -4,14 +4,12 @@
 use crate::{
     abi::counters::*,
     pages::{
-        page::{Node, PageEntry, PageState},
+        leaving::Leaving,
+        run::{bits, PageState, Run},
         AddressSpace,
     },
 };
 use kernel::{sync::Arc, time::Instant, workqueue::WorkItem};
-
-/// Pages handled per lock hold when many are taken out.
-pub(super) const BATCH: usize = 64;
 
 impl WorkItem<1> for AddressSpace {
     type Pointer = Arc<AddressSpace>;
@@ -23,49 +21,59 @@ impl WorkItem<1> for AddressSpace {
 
 impl AddressSpace {
     /// Unpins pages that were taken out of the tree.
-    fn unpin(&self, nodes: &mut [Option<Node>]) {
-        let (mut pages, mut receive, mut some) = (0, 0, false);
-        for node in nodes.iter_mut().filter_map(|place| place.take()) {
-            let (_, page) = node.to_key_value();
-            self.service.table.lock().give_back(page.index);
-            some = true;
-            pages += u64::from(!page.memory.is_copy());
-            receive += u64::from(page.memory.is_write());
-            // Unmaps, then unpins, or gives a copy's page back; may sleep.
-            drop(page);
+    fn unpin(&self, mut leaving: Leaving) {
+        let parts = leaving.parts;
+        let part = leaving.part.take();
+        {
+            let mut table = self.service.table.lock();
+            leaving.places[..parts]
+                .iter()
+                .for_each(|place| table.give_back(*place));
         }
-        if !some {
-            return;
+        drop(part);
+        for node in core::mem::take(&mut leaving.nodes).into_iter().flatten() {
+            let (_, run) = node.to_key_value();
+            leaving.count(&run, run.there());
+            {
+                let mut table = self.service.table.lock();
+                bits(run.there()).for_each(|n| table.give_back(run.places[n]));
+            }
+            // Unmaps, then unpins, or gives copies' pages back; may sleep.
+            drop(run);
         }
-        if pages != 0 {
-            self.card.counters.add(D_PAGES_UNPINNED, pages);
+        if leaving.pages != 0 {
+            self.card.counters.add(D_PAGES_UNPINNED, leaving.pages);
             self.lock().unpinned = Instant::now();
         }
-        self.uncharge(pages - receive, false);
-        self.uncharge(receive, true);
+        self.uncharge(leaving.pages - leaving.receive, false);
+        self.uncharge(leaving.receive, true);
         // Not in `uncharge`: a request that found no place uncharges as well, and would retry for
         // ever.
-        self.service.for_each_space(Self::retry_for_place);
+        self.service.for_those_that_wait(Self::retry_for_place);
     }
 
-    /// Takes out and unpins all pages for which `f` says so.
-    pub(super) fn unpin_where(&self, mut f: impl FnMut(u64, &PageEntry) -> bool) {
-        // No memory is taken where memory is given back.
-        let mut nodes = [const { None }; BATCH];
-        while self.lock().take_out(&mut nodes, &mut f) != 0 {
-            self.unpin(&mut nodes);
+    /// Takes out and unpins all pages that `f` names.
+    pub(super) fn unpin_where(&self, mut f: impl FnMut(&Run) -> u64) {
+        loop {
+            // No memory is taken where memory is given back.
+            let mut leaving = Leaving::new();
+            self.lock().take_out(&mut leaving, &mut f);
+            if leaving.is_empty() {
+                return;
+            }
+            self.unpin(leaving);
         }
     }
 
     /// Unpins what the card has dropped.
     pub(super) fn run_reap(&self) {
-        self.unpin_where(|_, page| page.state == PageState::Dead);
+        self.unpin_where(|run| run.are(&[PageState::Dead]));
         self.retry_requests();
     }
 
     /// Unpins everything. The card does no DMA any more, and no request is left to wait for a page.
     pub(crate) fn drop_pages(&self) {
-        self.unpin_where(|_, _| true);
+        self.unpin_where(Run::there);
         self.lock().revoking.clear();
     }
 }

@@ -55,6 +55,7 @@ pub(crate) struct Registry {
     asids: u32,
     /// What the process of an address space has of each card that may be opened.
     shares_of: fn(&Mm) -> Shares,
+    take_events: fn(&Registry, bool) -> bool,
     /// Owners.
     #[pin]
     pub(crate) tables: SpinLock<Tables>,

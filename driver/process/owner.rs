@@ -39,6 +39,10 @@ impl Owner for Registry {
         }
     }
 
+    fn take_events(&self, reap: bool) {
+        (self.take_events)(self, reap);
+    }
+
     fn look_around(&self) {
         self.look_at_processes();
         if let Some(link) = &self.link {

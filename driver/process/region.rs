@@ -13,7 +13,7 @@ use crate::{
     },
     card::PAGE,
     kernel::random,
-    pages::page::VPN_END,
+    pages::run::VPN_END,
     process::{
         owned::{Domain, DomainUse, Name, Region},
         Context,

@@ -27,6 +27,8 @@ pub(crate) struct RegistryConfig {
     pub(crate) max_process_cqs: u32,
     /// What the process of an address space has of each card.
     pub(crate) shares_of: fn(&Mm) -> Shares,
+    /// Takes what the card has told so far; without the flag the caller unpins pages that were evicted.
+    pub(crate) take_events: fn(&Registry, bool) -> bool,
 }
 
 impl Tables {
@@ -104,6 +106,7 @@ impl Registry {
                 max_process_cqs: config.max_process_cqs.min(sizes.cqs),
                 max_process_contexts: contexts,
                 shares_of: config.shares_of,
+                take_events: config.take_events,
                 tables <- new_spinlock!(Tables {
                     qps,
                     cqs,

@@ -29,7 +29,7 @@ use crate::{
         user_memory,
     },
     net::nic::Nic,
-    pages::page::VPN_END,
+    pages::run::VPN_END,
     process::{
         completion_queue::MAX_ENTRIES,
         doorbells::DOORBELL_OFFSET,

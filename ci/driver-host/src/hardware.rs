@@ -158,6 +158,8 @@ pub(crate) struct Hardware {
     events_ready: bool,
     /// The next event is one of which the driver is told.
     armed: bool,
+    /// Unless it is of a page that is released or evicted.
+    lax: bool,
     /// Index and words of a command that is being pushed.
     push: (u16, Vec<u32>),
     events: VecDeque<Entry>,
@@ -334,7 +336,9 @@ impl Hardware {
             HOST_EVT_CI => {
                 self.evt_ci = value as u16;
                 assert!(self.evt_pi.wrapping_sub(self.evt_ci) <= RING, "events are given back that were not sent");
-                self.armed |= value >> 31 != 0;
+                if value >> 31 != 0 {
+                    (self.armed, self.lax) = (true, value >> 30 & 1 != 0);
+                }
                 self.interrupt();
             }
             // Rung for a run of firmware that is over.
@@ -384,7 +388,10 @@ impl Hardware {
 
     /// Tells the driver of events, if it wants to be told.
     fn interrupt(&mut self) {
-        if !self.armed || self.evt_pi == self.evt_ci {
+        let untold = self.evt_pi.wrapping_sub(self.evt_ci);
+        let code_at = |n| code(&self.event_at(self.evt_ci.wrapping_add(n)));
+        let urgent = |n| ![EV_PAGE_RELEASE, EV_PAGE_EVICTED].contains(&code_at(n));
+        if !self.armed || untold == 0 || (self.lax && untold < RING / 2 && !(0..untold).any(urgent)) {
             return;
         }
         self.armed = false;
@@ -399,6 +406,11 @@ impl Hardware {
                 Events(card).handle_threaded();
             }
         });
+    }
+
+    fn event_at(&self, index: u16) -> Entry {
+        // SAFETY: As below.
+        unsafe { *(self.evt as *const Entry).add(usize::from(index % RING)) }
     }
 
     fn entry(&self, index: u16) -> Entry {

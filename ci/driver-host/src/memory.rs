@@ -120,6 +120,8 @@ pub(crate) struct Memory {
     pub(crate) fail_pins: (u32, Option<Error>),
     /// One in so many of either fails for want of memory; 0 none.
     pub(crate) fail: u64,
+    /// What has failed so.
+    pub(crate) failed: u64,
     /// Pages pinned in all, without those that were only brought.
     pub(crate) pinned: u64,
     /// Nanoseconds between that everybody is told of a change and the change.
@@ -212,8 +214,10 @@ impl Memory {
     }
 
     /// Whether something random fails.
-    fn fails(&self) -> bool {
-        self.fail != 0 && world().below(self.fail) == 0
+    fn fails(&mut self) -> bool {
+        let fails = self.fail != 0 && world().below(self.fail) == 0;
+        self.failed += u64::from(fails);
+        fails
     }
 
     pub(crate) fn pin(&mut self, mm: usize, vpn: u64, write: bool) -> Result<u64> {

@@ -105,6 +105,7 @@ pub struct World {
     preempt: Mutex<u64>,
     /// One in so many allocations that may wait, and that may not, fails; 0 none.
     fail: Mutex<[u64; 2]>,
+    failed: Mutex<u64>,
     /// So many of these that come next fail.
     fail_next: Mutex<[u64; 2]>,
     /// Of those that may wait, this one fails: 1 the next.
@@ -178,6 +179,7 @@ impl World {
             state: Mutex::new(state),
             preempt: Mutex::new(0),
             fail: Mutex::new([0; 2]),
+            failed: Mutex::new(0),
             fail_next: Mutex::new([0; 2]),
             fail_nth: Mutex::new(0),
         });
@@ -586,8 +588,19 @@ impl World {
         while self.step(now) {}
     }
 
+    /// Allocations that have failed.
+    pub fn failed(&self) -> u64 {
+        *lock(&self.failed)
+    }
+
     /// Whether an allocation fails.
     pub fn fails(&self, may_wait: bool) -> bool {
+        let fails = self.is_to_fail(may_wait);
+        *lock(&self.failed) += u64::from(fails);
+        fails
+    }
+
+    fn is_to_fail(&self, may_wait: bool) -> bool {
         let which = usize::from(!may_wait);
         let mut nth = lock(&self.fail_nth);
         if may_wait && *nth > 0 {

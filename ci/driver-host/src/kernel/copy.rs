@@ -2,23 +2,17 @@
 //! Copying pages of [`crate::memory`]: what they hold is a number.
 
 use crate::kernel::pin::SharedPages;
+use crate::kernel::worker_mm::WorkerMm;
 use crate::memory::surroundings;
 use kernel::{
-    mm::MmWithUser,
     prelude::*,
     world::{might_sleep, world},
 };
 
-pub(crate) struct Reader(usize);
-
-impl Reader {
-    pub(crate) fn new(mm: &MmWithUser) -> Self {
-        Self(mm.as_raw() as usize)
-    }
-
+impl WorkerMm<'_> {
     pub(crate) fn copy(&self, va: usize, to: &SharedPages) -> Result {
         assert!(va.is_multiple_of(4096));
-        let (mm, vpn) = (self.0, va as u64 / 4096);
+        let (mm, vpn) = (self.mm().as_raw() as usize, va as u64 / 4096);
         might_sleep();
         world().preempt();
         let surroundings = surroundings();
@@ -33,7 +27,7 @@ impl Reader {
 
     pub(crate) fn bring(&self, va: usize) -> Result {
         assert!(va.is_multiple_of(4096));
-        let (mm, vpn) = (self.0, va as u64 / 4096);
+        let (mm, vpn) = (self.mm().as_raw() as usize, va as u64 / 4096);
         might_sleep();
         world().preempt();
         if surroundings().memory.borrow().is_stuck(mm, vpn) {

@@ -31,4 +31,5 @@ pub(crate) mod net;
 pub(crate) mod pin;
 pub(crate) mod registers;
 pub(crate) mod users;
+pub(crate) mod worker_mm;
 pub(crate) mod workqueue;

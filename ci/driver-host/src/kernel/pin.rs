@@ -2,6 +2,7 @@
 //! Pinning pages of [`crate::memory`], and mapping them for DMA.
 
 use crate::kernel::gate::BoundRef;
+use crate::kernel::worker_mm::WorkerMm;
 use crate::memory::surroundings;
 use kernel::{
     mm::{MmWithUser, virt::VmaNew},
@@ -9,9 +10,12 @@ use kernel::{
     world::{might_sleep, world},
 };
 
-pub(crate) struct PinnedPage {
+pub(crate) const PART: usize = 16;
+
+/// A page that is pinned, and mapped at a bus address.
+struct PinnedPage {
     frame: u64,
-    write: bool,
+    bus: Option<u64>,
 }
 
 impl Drop for PinnedPage {
@@ -21,17 +25,76 @@ impl Drop for PinnedPage {
         }
         might_sleep();
         world().preempt();
+        if let Some(bus) = self.bus {
+            surroundings().hardware.borrow().assert_unused(bus);
+            surroundings().memory.borrow_mut().unmap(bus);
+            world().preempt();
+        }
         surroundings().memory.borrow_mut().unpin(self.frame);
     }
 }
 
-impl PinnedPage {
+pub(crate) struct PinnedRun {
+    pages: Vec<Option<PinnedPage>>,
+    write: bool,
+    dev: Option<BoundRef>,
+}
+
+pub(crate) struct PinnedPart {
+    _pages: Vec<Option<PinnedPage>>,
+    _dev: Option<BoundRef>,
+}
+
+impl PinnedRun {
+    pub(crate) fn new(reader: &WorkerMm<'_>, va: usize, pages: usize, write: bool) -> Result<Self> {
+        assert!(va.is_multiple_of(4096) && pages > 0);
+        let _ = KVec::<u64>::with_capacity(pages, GFP_KERNEL | __GFP_NOWARN)?;
+        let mm = reader.mm().as_raw() as usize;
+        let mut this = Self { pages: Vec::new(), write, dev: None };
+        for vpn in (va as u64 / 4096..).take(pages) {
+            might_sleep();
+            world().preempt();
+            if !surroundings().memory.borrow().is_present(mm, vpn, write) {
+                return Err(EFAULT);
+            }
+            let frame = surroundings().memory.borrow_mut().pin(mm, vpn, write)?;
+            this.pages.push(Some(PinnedPage { frame, bus: None }));
+        }
+        world().preempt();
+        Ok(this)
+    }
+
+    pub(crate) fn map(&mut self, dev: BoundRef) -> Result {
+        self.dev = Some(dev);
+        for page in self.pages.iter_mut().flatten() {
+            might_sleep();
+            world().preempt();
+            page.bus = Some(surroundings().memory.borrow_mut().map(page.frame, self.write)?);
+        }
+        Ok(())
+    }
+
     pub(crate) fn is_write(&self) -> bool {
         self.write
     }
 
-    pub(crate) fn id(&self) -> PageId {
-        PageId { frame: self.frame, write: self.write }
+    fn page(&self, n: usize) -> &PinnedPage {
+        self.pages[n].as_ref().expect("the page is there")
+    }
+
+    pub(crate) fn addr(&self, n: usize) -> u64 {
+        self.page(n).bus.expect("it is mapped")
+    }
+
+    pub(crate) fn id(&self, n: usize) -> PageId {
+        PageId { frame: self.page(n).frame, write: self.write }
+    }
+
+    pub(crate) fn take(&mut self, mask: u64) -> PinnedPart {
+        assert!(mask.count_ones() as usize <= PART);
+        let taken = (0..64).filter(|n| mask >> n & 1 != 0);
+        let pages = taken.map(|n| Some(self.pages[n].take().expect("the page is there"))).collect();
+        PinnedPart { _pages: pages, _dev: self.dev.clone() }
     }
 }
 
@@ -39,28 +102,6 @@ impl PinnedPage {
 pub(crate) struct PageId {
     frame: u64,
     write: bool,
-}
-
-pub(crate) fn pin_present(
-    mm: &MmWithUser,
-    va: usize,
-    pages: usize,
-    write: bool,
-    mut out: impl FnMut(PinnedPage),
-) -> Result {
-    assert!(va.is_multiple_of(4096) && pages > 0);
-    let mm = mm.as_raw() as usize;
-    for vpn in (va as u64 / 4096..).take(pages) {
-        might_sleep();
-        world().preempt();
-        if !surroundings().memory.borrow().is_present(mm, vpn, write) {
-            return Err(EFAULT);
-        }
-        let frame = surroundings().memory.borrow_mut().pin(mm, vpn, write)?;
-        out(PinnedPage { frame, write });
-    }
-    world().preempt();
-    Ok(())
 }
 
 pub(crate) fn bring(mm: &MmWithUser, va: usize, write: bool) -> Result {
@@ -74,7 +115,7 @@ pub(crate) fn bring(mm: &MmWithUser, va: usize, write: bool) -> Result {
         });
     }
     let frame = surroundings().memory.borrow_mut().pin(mm, vpn, write)?;
-    drop(PinnedPage { frame, write });
+    drop(PinnedPage { frame, bus: None });
     surroundings().memory.borrow_mut().pinned -= 1;
     world().preempt();
     Ok(())
@@ -92,36 +133,6 @@ pub(crate) fn recheck(mm: &MmWithUser, va: usize, page: PageId) -> Mapping {
     let same = surroundings().memory.borrow().maps(mm.as_raw() as usize, va as u64 / 4096, page.frame, page.write);
     world().preempt();
     if same { Mapping::Same } else { Mapping::Changed }
-}
-
-pub(crate) struct DmaPage {
-    bus: u64,
-    _dev: BoundRef,
-}
-
-impl DmaPage {
-    pub(crate) fn map(dev: BoundRef, page: &PinnedPage) -> Result<Self> {
-        might_sleep();
-        world().preempt();
-        let bus = surroundings().memory.borrow_mut().map(page.frame, page.write)?;
-        Ok(Self { bus, _dev: dev })
-    }
-
-    pub(crate) fn addr(&self) -> u64 {
-        self.bus
-    }
-}
-
-impl Drop for DmaPage {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
-        }
-        might_sleep();
-        world().preempt();
-        surroundings().hardware.borrow().assert_unused(self.bus);
-        surroundings().memory.borrow_mut().unmap(self.bus);
-    }
 }
 
 /// Memory of a queue, at an address of its own.

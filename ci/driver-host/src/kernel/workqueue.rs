@@ -31,6 +31,13 @@ where
     }
 }
 
+pub(crate) fn take_back<T, const ID: u64>(item: &Arc<T>)
+where
+    T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID>,
+{
+    item.work().cancel();
+}
+
 pub(crate) fn end_delayed<T, const ID: u64>(item: &Arc<T>)
 where
     T: WorkItem<ID, Pointer = Arc<T>> + HasWork<T, ID>,

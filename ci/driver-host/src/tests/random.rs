@@ -188,8 +188,7 @@ impl Case {
         let blockable = self.rng.chance(0.8);
         let again = what == Change::Unmap || what == Change::Protect;
         self.rig.world.spawn(move || {
-            change(mm, first, pages, what, blockable);
-            if again {
+            if change(mm, first, pages, what, blockable) && again {
                 // The process maps it anew.
                 let surroundings = crate::memory::surroundings();
                 if !surroundings.memory.borrow().is_changing(mm) {

@@ -373,7 +373,7 @@ fn inv_3_a_device_that_is_not_bound_any_more_is_not_started() {
 fn rings_that_were_given_back_are_not_used() {
     let rig = Rig::new(Setup::default());
     rig.card.free_rings();
-    assert_eq!((rig.card.post(&[nothing(1)]), rig.card.put_evict(1)), (Err(ENODEV), Err(ENODEV)));
+    assert_eq!((rig.card.post(&[nothing(1)]), rig.card.put_evicts([1].into_iter())), (Err(ENODEV), 0));
     assert!(rig.card.next_event(&mut rig.card.events.lock()).is_none());
     assert_eq!(rig.card.reset("a test"), Err(ENODEV));
     rig.end_at_once();

@@ -11,7 +11,7 @@ use crate::kernel::gate::Gate;
 use crate::kernel::workqueue::OwnedQueue;
 use crate::memory::{Change, Surroundings, change, surroundings};
 use crate::net::Link;
-use crate::pages::page::VPN_END;
+use crate::pages::run::VPN_END;
 use crate::pages::service::PageConfig;
 use crate::pages::{AddressSpace, PageService};
 use crate::process::Context;
@@ -266,6 +266,8 @@ struct Before {
     reserves: BTreeMap<usize, u64>,
     /// How often nothing had changed.
     looks: u32,
+    /// What had failed for want of memory.
+    failed: u64,
     shares: BTreeMap<usize, u64>,
     spaces: BTreeMap<usize, Shown>,
     memlocks: BTreeMap<usize, i64>,
@@ -310,6 +312,7 @@ fn card(gate: &Arc<Gate>, instance: usize, setup: Setup) -> Arc<Registry> {
         max_process_qps: setup.most[1],
         max_process_cqs: setup.most[2],
         shares_of: crate::cards::shares_of,
+        take_events: crate::events::take,
     };
     let pages = PageService::new(&card, pages).expect("its page service");
     Registry::new(&pages, processes).expect("its registry")
@@ -605,6 +608,7 @@ impl Rig {
         assert!(card.counters.get(D_PINNED_PEAK) >= bytes(budget.pinned));
         self.spaces.retain(|s| s.strong_count() > 0);
         let all: Vec<Arc<AddressSpace>> = self.spaces.iter().filter_map(Weak::upgrade).collect();
+        let failed = self.world.failed() + self.surroundings.memory.borrow().failed;
         let (mut of_card, mut shares) = (0, BTreeMap::new());
         let mut spaces = BTreeMap::new();
         for space in &all {
@@ -631,9 +635,9 @@ impl Rig {
             for pair in installing.windows(2) {
                 assert!(pair[0].first + pair[0].pages <= pair[1].first, "a page is mapped by two requests at a time");
             }
-            // Who was charged came before all others of its kind.
+            // Who was charged came before all others of its kind, unless one was charged, and failed, since the last look.
             let pins = |r: &ShownRequest| copied_va(bytes(r.first)).is_none();
-            let charged = |r: &ShownRequest| pins(r) && r.flags & CHARGED != 0;
+            let charged = |r: &ShownRequest| failed == self.before.failed && pins(r) && r.flags & CHARGED != 0;
             for (n, request) in now.requests.iter().enumerate().filter(|(_, r)| charged(r)) {
                 let was = before.requests.iter().any(|r| r.tag == request.tag && r.flags & CHARGED != 0);
                 if !was {
@@ -672,8 +676,16 @@ impl Rig {
             memlocks.insert(mm, charged);
         }
         let reserves = self.reserve.clone();
-        self.before =
-            Before { card: budget.pinned, limit: budget.limit, reserves, looks: 0, shares: now, spaces, memlocks };
+        self.before = Before {
+            card: budget.pinned,
+            limit: budget.limit,
+            reserves,
+            looks: 0,
+            failed,
+            shares: now,
+            spaces,
+            memlocks,
+        };
     }
 
     /// Goes on for a time, and looks at every step.

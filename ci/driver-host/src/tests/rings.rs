@@ -102,14 +102,17 @@ fn a_card_that_is_gone_has_no_room() {
     rig.hardware().habits.boot.0 = FW_REFUSED;
     assert_eq!(rig.card.reset("a test"), Err(EIO));
     assert_eq!((rig.card.state(), rig.card.post(&[nothing(1)])), (State::Down, Err(ENODEV)));
-    assert_eq!((rig.card.put(&[nothing(1)]), rig.card.put_evict(1)), (Err(ENODEV), Err(ENODEV)));
+    assert_eq!((rig.card.put(&[nothing(1)]), rig.card.put_evicts([1].into_iter())), (Err(ENODEV), 0));
     rig.end_at_once();
 }
 
 #[test]
 fn pages_are_evicted_by_one_command_until_the_card_is_told() {
     let rig = Rig::new(Setup::default());
-    let put = |indices: &[u32]| indices.iter().for_each(|index| rig.card.put_evict(*index).unwrap());
+    let put = |places: &[u32]| {
+        let all = places.iter().map(|place| *place as u16);
+        assert_eq!(rig.card.put_evicts(all), places.len());
+    };
     put(&[1, 2, 3]);
     rig.card.put(&[nothing(9)]).unwrap();
     put(&[4, 5]);
@@ -136,7 +139,7 @@ fn pages_are_evicted_by_one_command_until_the_card_is_told() {
     put(&[40, 41]);
     assert_eq!(rig.card.put(&[nothing(0)]), Err(EBUSY));
     rig.card.ring();
-    assert_eq!(rig.card.put_evict(42), Err(EBUSY));
+    assert_eq!(rig.card.put_evicts([42].into_iter()), 0);
     rig.stall(false);
     rig.settle();
     assert_eq!(rig.hardware().log.last(), Some(&evict(&[40, 41])));

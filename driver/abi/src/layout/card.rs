@@ -123,11 +123,11 @@ impl Xlt {
         self.rows * self.ways
     }
 
-    /// Place `n` (below `ways`) of those that page `vpn` of address space `asid` can have.
+    /// The two rows in which page `vpn` of address space `asid` can be: in the first half of the entries of the one, or in
+    /// the second half of the other.
     ///
-    /// The first half lies in one row, the second half in another; the RTL reads both at once. Pages that share the one
-    /// seldom share the other, and 512 neighbours share neither.
-    pub const fn place(&self, asid: u32, vpn: u64, n: u32) -> u32 {
+    /// The RTL reads both at once. Pages that share the one seldom share the other, and 512 neighbours share neither.
+    pub const fn rows(&self, asid: u32, vpn: u64) -> [u32; 2] {
         const MASK: u32 = XLT_ROWS - 1;
         let (v, a, b, c) = (
             vpn as u32 & MASK,
@@ -136,21 +136,25 @@ impl Xlt {
             (vpn >> 27) as u32 & MASK,
         );
         // Odd factors and steps spread several processes that use the same addresses.
-        let row = if n < self.ways / 2 {
-            (v ^ a ^ b ^ c) * 0x1c7 + asid * 0x9d
-        } else {
-            (v ^ turned(a, 1) ^ turned(b, 2) ^ turned(c, 4)) * 0xb5 + asid * 0x14b
-        };
-        (row & MASK) * self.ways + n
+        [
+            ((v ^ a ^ b ^ c) * 0x1c7 + asid * 0x9d) & MASK,
+            ((v ^ turned(a, 1) ^ turned(b, 2) ^ turned(c, 4)) * 0xb5 + asid * 0x14b) & MASK,
+        ]
+    }
+
+    /// Place `n` (below `ways`) of those that page `vpn` of address space `asid` can have.
+    pub const fn place(&self, asid: u32, vpn: u64, n: u32) -> u32 {
+        let [first, second] = self.rows(asid, vpn);
+        let row = if n < self.ways / 2 { first } else { second };
+        row * self.ways + n
     }
 
     /// A free place for a page: in the row of the two that has more of them, so that rows fill evenly.
     pub fn free(&self, asid: u32, vpn: u64, is_free: impl Fn(u32) -> bool) -> Option<u32> {
         let mut best = None;
         for half in [0, self.ways / 2] {
-            let places = (half..half + self.ways / 2)
-                .map(|n| self.place(asid, vpn, n))
-                .filter(|&place| is_free(place));
+            let first = self.place(asid, vpn, half);
+            let places = (first..first + self.ways / 2).filter(|&place| is_free(place));
             let (count, first) = places.fold((0, 0), |(count, _), place| (count + 1, place));
             if count > best.map_or(0, |(most, _)| most) {
                 best = Some((count, first));

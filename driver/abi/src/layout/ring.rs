@@ -255,11 +255,10 @@ pub fn evicted_pages(event: &[u32]) -> impl Iterator<Item = (u32, bool)> + '_ {
         Some(word) => (word >> 8 & 0xf) as usize + 1,
         None => 0,
     };
-    let words = event.iter().skip(1).take(EVICT_PAGES / 2);
-    let halves = words.flat_map(|word| [word & 0xffff, word >> 16]);
-    halves
-        .take(pages)
-        .map(|page| (page & 0x1fff, page >> 15 != 0))
+    (0..pages.min(EVICT_PAGES)).map_while(|n| {
+        let page = event.get(1 + n / 2)? >> (16 * (n % 2)) & 0xffff;
+        Some((page & 0x1fff, page >> 15 != 0))
+    })
 }
 
 /// Bytes of private data in connection management.
