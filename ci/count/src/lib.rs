@@ -19,6 +19,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::io::Write as _;
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use profile::Profile;
 use qemu::{Block, Id, Number, at_translation, instructions, numbers};
@@ -26,6 +28,9 @@ use qemu::{Block, Id, Number, at_translation, instructions, numbers};
 /// A poll begins; it has found nothing.
 const POLL: usize = 3;
 const NOTHING: usize = 4;
+
+/// Time that a guest rests when a poll has found nothing.
+const REST: Duration = Duration::from_micros(200);
 
 /// What is counted, by index.
 const USER: usize = 0;
@@ -63,6 +68,9 @@ extern "C" fn mark(_processor: c_uint, number: *mut c_void) {
         NOTHING => {
             polls.idle += now[USER] - began;
             (polls.began, polls.in_vain) = (now[USER], true);
+            drop(polls);
+            // The simulator, for which the poll waits, has this processor meanwhile.
+            thread::sleep(REST);
         }
         number => {
             let [user, kernel, user_bytes, kernel_bytes] = now;

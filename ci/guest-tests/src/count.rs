@@ -11,7 +11,8 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libberth::{CompletionQueue, Context, Limits};
+use berth_abi::counters::{D_BUDGET_WAITS, D_EVENTS, D_INTERRUPTS, D_PAGES_PINNED};
+use libberth::{CompletionQueue, Context, Limits, WorkRequest};
 
 use crate::args::Args;
 use crate::env::{Env, Role};
@@ -38,13 +39,22 @@ fn ticks() -> Res<u64> {
 }
 
 /// Counts what `work` does, which is so many messages and bytes.
-fn window(name: &str, messages: usize, bytes: usize, work: impl FnOnce() -> Res) -> Res {
-    let before = ticks()?;
+fn window(env: &Env, name: &str, messages: usize, bytes: usize, work: impl FnOnce() -> Res) -> Res {
+    let device = env.device()?;
+    let (before, counters) = (ticks()?, device.counters()?);
     mark::<BEGIN>();
     let result = work();
     mark::<END>();
     result?;
-    println!("COUNT {name} {messages} {bytes} {}", ticks()? - before);
+    let (ticks, then) = (ticks()? - before, device.counters()?);
+    let more = |index| then.drv(index) - counters.drv(index);
+    println!("COUNT {name} {messages} {bytes} {ticks} {}", more(D_INTERRUPTS));
+    println!(
+        "{name}: {} events, {} pages pinned, {} waits",
+        more(D_EVENTS),
+        more(D_PAGES_PINNED),
+        more(D_BUDGET_WAITS)
+    );
     Ok(())
 }
 
@@ -100,8 +110,11 @@ impl<'a> Flow<'a> {
     }
 
     fn post(&mut self, n: usize) -> Res {
-        let sge = self.mem.sge(self.at(n), self.size);
-        self.conn.recv(n as u64, &[sge])
+        let sges = [self.mem.sge(self.at(n), self.size)];
+        let request = WorkRequest { wr_id: n as u64, sges: &sges, ..WorkRequest::default() };
+        // SAFETY: the memory lives as long as the queue pair.
+        unsafe { self.conn.qp.post_recv(&[request]) }?;
+        Ok(())
     }
 
     fn send(&mut self, n: usize) -> Res {
@@ -208,47 +221,59 @@ pub fn run(args: &Args) -> Res {
         Ok(())
     };
     begin("idle")?;
-    window("idle", 1, 1, || {
+    window(env, "idle", 1, 1, || {
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(2) {}
         Ok(())
     })?;
 
+    let linger = |ms| -> Res { Ok(env.device()?.set_limits(&Limits { linger_ms: Some(ms), ..Limits::default() })?) };
     const LONG: usize = 64 << 10;
     // Each buffer is used once.
     let count = 128;
-    let mut cold = Flow::new(env, &context, 300, LONG, 16, count + 16)?;
-    begin("cold")?;
-    window("stream_cold", count, count * LONG, || cold.stream(count))?;
-    drop(cold);
-
-    env.device()?.set_limits(&Limits { linger_ms: Some(60_000), ..Limits::default() })?;
-    let mut warm = Flow::new(env, &context, 301, LONG, 16, 16)?;
-    warm.stream(64)?;
-    begin("warm")?;
-    window("stream_warm", 256, 256 * LONG, || warm.stream(256))?;
-    drop(warm);
+    for (n, (name, sleeps)) in (310..).zip([("stream_cold", false), ("stream_cold_wait", true)]) {
+        linger(1000)?;
+        let mut cold = Flow::new(env, &context, n, LONG, 16, count + 16)?;
+        cold.sleeps = sleeps;
+        begin(name)?;
+        window(env, name, count, count * LONG, || {
+            cold.stream(count)?;
+            // They are given back, too, but for receives that are announced.
+            while context.pinned()?.now > 16 * LONG as u64 {
+                thread::sleep(Duration::from_millis(200));
+            }
+            Ok(())
+        })?;
+    }
+    for (n, (name, sleeps)) in (312..).zip([("stream_warm", false), ("stream_warm_wait", true)]) {
+        linger(60_000)?;
+        let mut warm = Flow::new(env, &context, n, LONG, 16, 16)?;
+        warm.sleeps = sleeps;
+        warm.stream(64)?;
+        begin(name)?;
+        window(env, name, 256, 256 * LONG, || warm.stream(256))?;
+    }
 
     for (n, (name, sleeps)) in (302..).zip([("round_trip_wait", true), ("round_trip_poll", false)]) {
         let mut flow = Flow::new(env, &context, n, 64, 16, 16)?;
         (flow.sleeps, flow.inline) = (sleeps, true);
         flow.round_trips(32)?;
         begin(name)?;
-        window(name, 200, 200 * 64, || flow.round_trips(200))?;
+        window(env, name, 200, 200 * 64, || flow.round_trips(200))?;
     }
 
     let mut rate = Flow::new(env, &context, 304, 64, 64, 64)?;
     (rate.sleeps, rate.inline) = (false, true);
     rate.stream(128)?;
     begin("rate")?;
-    window("message_poll", 1000, 1000 * 64, || rate.stream(1000))?;
+    window(env, "message_poll", 1000, 1000 * 64, || rate.stream(1000))?;
     drop(rate);
 
     begin("tcp")?;
     if env.role == Role::A {
         tcp_stream(LONG, 16)?;
-        window("tcp_stream", 256, 256 * LONG, || tcp_stream(LONG, 256))?;
-        window("tcp_round_trip", 200, 200 * 64, || tcp_round_trips(64, 200))?;
+        window(env, "tcp_stream", 256, 256 * LONG, || tcp_stream(LONG, 256))?;
+        window(env, "tcp_round_trip", 200, 200 * 64, || tcp_round_trips(64, 200))?;
     }
     env.meet("done")
 }

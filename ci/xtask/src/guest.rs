@@ -588,6 +588,8 @@ fn qemu(
     if let Some(plugin) = &options.plugin {
         let profile = options.profile.then(|| format!(",profile={}", run.profile(role).display()));
         let out = run.counts(role);
+        // Its clock goes by instructions, so that few of them are the timer's, however slow the card is.
+        c.args(["-icount", "shift=0,sleep=on"]);
         c.arg("-plugin").arg(format!("{},out={}{}", plugin.display(), out.display(), profile.unwrap_or_default()));
     }
     if let Some(host) = &options.host {
