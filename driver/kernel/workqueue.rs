@@ -63,19 +63,26 @@ impl Drop for OwnedQueue {
     }
 }
 
+/// The delayed work `ID` of `item`, valid as long as that.
+fn delayed_of<T, const ID: u64>(item: &Arc<T>) -> *mut bindings::delayed_work
+where
+    T: HasDelayedWork<T, ID> + HasWork<T, ID>,
+{
+    let ptr = Arc::as_ptr(item).cast_mut();
+    // SAFETY: `ptr` points at a valid `T`.
+    let work = unsafe { Work::raw_get(T::raw_get_work(ptr)) };
+    // SAFETY: `HasDelayedWork` says that the work is part of a `delayed_work`.
+    unsafe { container_of!(work, bindings::delayed_work, work) }
+}
+
 /// Cancels the delayed work `ID` of `item`, or waits for it if it is running, for good: it is
 /// not queued again, by itself or by others. Must not be called by the work itself.
 pub(crate) fn end_delayed<T, const ID: u64>(item: &Arc<T>)
 where
     T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + HasWork<T, ID>,
 {
-    let ptr = Arc::as_ptr(item).cast_mut();
-    // SAFETY: `ptr` points at a valid `T`.
-    let work = unsafe { Work::raw_get(T::raw_get_work(ptr)) };
-    // SAFETY: `HasDelayedWork` says that the work is part of a `delayed_work`.
-    let dwork = unsafe { container_of!(work, bindings::delayed_work, work) };
     // SAFETY: The delayed work is valid as long as `item`.
-    if unsafe { bindings::disable_delayed_work_sync(dwork) } {
+    if unsafe { bindings::disable_delayed_work_sync(delayed_of::<T, ID>(item)) } {
         // SAFETY: It was queued, with a reference that its run would have taken over.
         drop(unsafe { Arc::from_raw(Arc::as_ptr(item)) });
     }
@@ -86,13 +93,8 @@ pub(crate) fn take_back<T, const ID: u64>(item: &Arc<T>)
 where
     T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + HasWork<T, ID>,
 {
-    let ptr = Arc::as_ptr(item).cast_mut();
-    // SAFETY: `ptr` points at a valid `T`.
-    let work = unsafe { Work::raw_get(T::raw_get_work(ptr)) };
-    // SAFETY: `HasDelayedWork` says that the work is part of a `delayed_work`.
-    let dwork = unsafe { container_of!(work, bindings::delayed_work, work) };
     // SAFETY: The delayed work is valid as long as `item`.
-    if unsafe { bindings::cancel_delayed_work(dwork) } {
+    if unsafe { bindings::cancel_delayed_work(delayed_of::<T, ID>(item)) } {
         // SAFETY: It was queued, with a reference that its run would have taken over.
         drop(unsafe { Arc::from_raw(Arc::as_ptr(item)) });
     }
