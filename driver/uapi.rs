@@ -236,9 +236,12 @@ impl Session {
                     let _ = self.context().map(|c| c.end_qp(&qp));
                 },
             ),
-            IOC_COPIES => {
-                Self::exchange(arg, |a| self.context()?.copies_gone(a), |_: &Copies, ()| {})
-            }
+            IOC_ALIASES => Self::exchange(
+                arg,
+                |a| self.context()?.free_aliases(a),
+                |_: &Aliases, ()| {},
+            ),
+            IOC_WHOLE => Self::take(arg, |a: &Whole| self.context()?.note_whole(a)),
             IOC_DESTROY_QP => Self::take(arg, |a| self.context()?.destroy_qp(handle(a)?)),
             IOC_QUERY_QP => Self::exchange(
                 arg,

@@ -3,7 +3,6 @@
 
 use crate::{
     abi::status::*,
-    card::PAGE,
     kernel::{
         pin::{self, PinnedRun},
         worker_mm::WorkerMm,
@@ -13,6 +12,7 @@ use crate::{
         plan::Gap,
         request_state::{Attempt, RequestState},
         run::Memory,
+        vpn::va_of,
         Request,
     },
 };
@@ -40,7 +40,8 @@ impl Request {
             notifier.wait_settled();
             let begun = Instant::<Monotonic>::now();
             let mut result = self.pin_present_pages(&mm, missing, &mut pins);
-            if result.is_ok() {
+            // What is not asked for at a time says nothing about what is.
+            if result.is_ok() && !self.is_ahead() {
                 let time = begun.elapsed().as_nanos();
                 owner.service.note_cost(|costs| costs.pinned(as_cost(time)));
             }
@@ -77,7 +78,7 @@ impl Request {
     ) -> Result {
         let reader = WorkerMm::new(mm);
         for gap in missing {
-            let (va, pages) = ((gap.first * PAGE) as usize, gap.pages as usize);
+            let (va, pages) = (va_of(gap.first), gap.pages as usize);
             // Long-term for sends too: only that makes the process keep the page
             // when it writes to it (copy-on-write is broken first), and a page may
             // linger here.
@@ -95,7 +96,7 @@ impl Request {
         self.space.lock().set_state(self, bringing(false));
         self.space.service.sweep_later();
         let mut pages = missing.iter().flat_map(|gap| gap.first..=gap.last());
-        let result = pages.try_for_each(|vpn| pin::bring(mm, (vpn * PAGE) as usize, self.write));
+        let result = pages.try_for_each(|vpn| pin::bring(mm, va_of(vpn), self.write));
         let mut space = self.space.lock();
         // A request that was answered meanwhile has lent its charge as well.
         let mut lent = true;

@@ -16,7 +16,7 @@ pub(crate) struct Pool {
     pub(crate) used: u64,
     /// Pages that are mapped and not taken; room for `limit`.
     pub(super) free: KVec<SharedPages>,
-    /// Queue pairs that have tags of copies. Without any, no page is kept.
+    /// Queue pairs that have aliases. Without any, no page is kept.
     pub(super) users: u32,
     /// Since when the request that is to be served next has waited.
     pub(super) next: Option<Instant<Monotonic>>,

@@ -43,7 +43,14 @@ impl Costs {
 
     /// Sends of up to so many bytes are cheaper by copy.
     pub(crate) fn threshold(&self) -> u32 {
-        let bytes = u64::from(self.pin) * 1024 / u64::from(self.copy.max(1));
+        self.threshold_of(1, 1)
+    }
+
+    /// The same, if the card had to ask for the memory of `asked` of the last `sends` sends that were pinned, at least 1:
+    /// that of the others was still there.
+    pub(crate) fn threshold_of(&self, asked: u32, sends: u32) -> u32 {
+        let pin = u64::from(self.pin) * u64::from(asked.min(sends)) / u64::from(sends.max(1));
+        let bytes = pin * 1024 / u64::from(self.copy.max(1));
         bytes.min(u64::from(u32::MAX)) as u32
     }
 }

@@ -2,7 +2,7 @@
 //! Taking idle pages back.
 
 use crate::{
-    abi::{ioctl::copied_va, message::PageRelease, ring::EVICT_PAGES},
+    abi::{alias::aliased_va, message::PageRelease, ring::EVICT_PAGES},
     card::{State, PAGE},
     pages::{
         run::{bits, Idle, PageState, Run},
@@ -112,13 +112,14 @@ impl AddressSpace {
         };
         let at_once = self.service.linger_ms.load(Relaxed) == 0;
         let mut space = self.lock();
-        // A copy is of one moment.
+        // Under an alias it was for one element, and a copy is of one moment.
         let hurry = at_once
-            || copied_va(va).is_some()
+            || aliased_va(va).is_some()
             || space.requests.iter().any(|r| r.state.is_waiting());
         let now = Instant::now();
         space.each(va / PAGE, end / PAGE, |run, pages| {
             run.released |= pages;
+            run.ahead &= !pages;
             run.note_use(pages, now);
             let wanted = if hurry { pages } else { pages & run.urgent };
             self.evict(run, wanted & run.are(&[PageState::Live]));
@@ -155,6 +156,7 @@ impl AddressSpace {
         }
         run.set(asked, PageState::Evicting);
         run.released &= !asked;
+        run.ahead &= !asked;
         if asked != 0 && self.service.linger_ms.load(Relaxed) != 0 {
             // The card answers soon, and may not tell of it.
             self.service.sweep_in(1);
@@ -219,7 +221,8 @@ impl AddressSpace {
             if !run.memory.is_copy() {
                 let live = run.are(&[PageState::Live]);
                 under_way += (pages & !live).count_ones() as usize;
-                under_way += self.evict(run, live & run.released).count_ones() as usize;
+                let idle = live & (run.released | run.ahead);
+                under_way += self.evict(run, idle).count_ones() as usize;
             }
             true
         });

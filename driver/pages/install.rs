@@ -121,6 +121,11 @@ impl Request {
                     card.counters.add(D_PAGES_PINNED, installed);
                     let linger = service.linger_ms.load(Relaxed);
                     service.sweep_in(linger.max(STALE_MS as u32));
+                    if self.alias().is_some() {
+                        // The card is to tell of their release at once.
+                        let events = card.events.lock();
+                        card.arm_events(&events, service.is_lax());
+                    }
                     return Ok(Attempt::Done);
                 }
                 Ok(false) => {
@@ -233,9 +238,18 @@ impl Request {
         if code(&entry) != 0 {
             let _ = entries.push_within_capacity(entry);
         }
-        let _ = entries.push_within_capacity(ready(self.tag, PAGE_OK));
+        if !self.is_ahead() {
+            let _ = entries.push_within_capacity(ready(self.tag, PAGE_OK));
+        }
         card.post(entries)?;
-        for f in fresh.drain_all() {
+        for mut f in fresh.drain_all() {
+            if self.is_ahead() {
+                f.run.ahead = f.run.there();
+            }
+            if self.alias().is_some() {
+                space.aliased += 1;
+                owner.service.aliased.add(1, Relaxed);
+            }
             let key = space.key(f.run.first, f.run.last());
             let _ = space.runs.insert(f.slot.into_node(key, f.run));
         }

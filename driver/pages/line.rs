@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The line of receives that wait for the card's budget.
 
-use crate::pages::{AddressSpace, Request};
+use crate::pages::{AddressSpace, Request, Way};
 use kernel::{
     sync::atomic::Relaxed,
     time::{Instant, Monotonic},
@@ -42,7 +42,7 @@ impl Request {
 
     /// Leaves the line and wakes the next request. The caller holds no lock of a space.
     pub(super) fn leave_line(&self) {
-        if self.copy_tag().is_some() {
+        if self.way() == Way::Copy {
             return self.leave_pool_line();
         }
         if self.in_line.xchg(0, Relaxed) != 0 {

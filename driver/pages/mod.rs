@@ -13,6 +13,8 @@
 //! its address space. What they do stands in the other files.
 
 pub(crate) mod address_space;
+pub(crate) mod ahead;
+pub(crate) mod aliases;
 pub(crate) mod answer;
 pub(crate) mod bring;
 pub(crate) mod budget;
@@ -40,14 +42,20 @@ pub(crate) mod share;
 pub(crate) mod space;
 pub(crate) mod table;
 pub(crate) mod unpin;
+pub(crate) mod vpn;
 
 use crate::{
-    abi::{card::*, ioctl::copied_va, ring::*},
-    card::{Card, PAGE},
+    abi::{
+        alias::{alias_policy, Again, First, ALIAS_QPS},
+        card::*,
+        ring::*,
+        wqe::MAX_SGE,
+    },
+    card::Card,
     kernel::{memlock::MemLock, mmu_notifier::Settle, workqueue::OwnedQueue},
     pages::{
         budget::Budget, copy_pool::Pool, costs::Costs, request_state::RequestState, run::Runs,
-        share::Share, table::Table,
+        share::Share, table::Table, vpn::alias_of,
     },
 };
 use core::ops::{Deref, DerefMut};
@@ -55,6 +63,7 @@ use kernel::{
     impl_has_delayed_work, impl_has_work,
     mm::Mm,
     prelude::*,
+    rbtree::RBTree,
     sync::{aref::ARef, atomic::Atomic, Arc, SpinLock},
     time::{Instant, Monotonic},
     workqueue::{DelayedWork, Work},
@@ -78,8 +87,8 @@ pub(crate) struct PageService {
     sweep_at: SpinLock<i64>,
     /// Pages were released, or are being evicted, that the next sweep looks at (1).
     released: Atomic<u32>,
-    /// Queue pairs that have tags of copies.
-    copy_qps: Atomic<u32>,
+    /// Runs under aliases.
+    aliased: Atomic<u32>,
     /// Requests wait for what others have, or have until a moment ago: another number each time that one begins to, else 0.
     waits: Atomic<u32>,
     /// Page requests for which there was no memory.
@@ -167,6 +176,21 @@ struct Revoked {
     told: bool,
 }
 
+/// Most requests of an address space, at a time, that the driver makes itself.
+const MAX_AHEAD: usize = 32;
+
+/// A queue pair that has aliases.
+#[derive(Clone, Copy)]
+pub(crate) struct AliasUse {
+    /// Its number, 0 if it has none yet.
+    qpn: u32,
+    /// Blocks of memory at the process's own addresses that the card has had to ask for, for sending.
+    asked: u32,
+}
+
+/// Memory of a send that is to be pinned as a whole, under its alias: the first page, and how many, of each range.
+type Extents = [(u64, u64); MAX_SGE];
+
 /// Pages and page requests of a context.
 pub(crate) struct Space {
     runs: Runs,
@@ -188,8 +212,12 @@ pub(crate) struct Space {
     retried: Instant<Monotonic>,
     /// The context is closed: nothing is pinned any more.
     pub(crate) closing: bool,
-    /// By place: whether a queue pair has these tags of copies.
-    copy_qps: u32,
+    /// Runs under aliases.
+    aliased: u32,
+    /// By place, from 1 on: the queue pairs that have aliases.
+    alias_qps: [Option<AliasUse>; ALIAS_QPS as usize + 1],
+    /// By alias: sends that are to be pinned as a whole.
+    wholes: RBTree<u32, Extents>,
     /// QP that is being destroyed, 0 for none: what its rows ask for is not looked for.
     ending: u32,
 }
@@ -227,6 +255,53 @@ pub(crate) struct Need {
     tries: u32,
 }
 
+/// How memory that is asked for reaches the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// It is pinned.
+    Pin,
+    /// It is copied.
+    Copy,
+}
+
+/// Tag of a request that the driver makes itself, for pages that the card will ask for (VC-7).
+const TAG_AHEAD: u32 = u32::MAX;
+
+impl Need {
+    /// The alias that its pages are under.
+    fn alias(&self) -> Option<u32> {
+        alias_of(self.first)
+    }
+
+    /// Whether the driver makes it itself, so that nobody waits for an answer.
+    fn is_ahead(&self) -> bool {
+        self.tag == TAG_AHEAD
+    }
+
+    /// Whether a packet goes again.
+    fn is_again(&self) -> bool {
+        self.tag >> 16 == TAG_SENDS && self.tag >> TAG_SENDS_AGAIN & 1 != 0
+    }
+
+    /// QP whose row asks; 0 if firmware or the driver does.
+    fn qpn(&self) -> u32 {
+        let place = self.tag & 0xffff;
+        match self.tag >> 16 {
+            TAG_SENDS => place >> TAG_SENDS_QPN,
+            TAG_RECEIVES => place >> TAG_RECEIVES_QPN,
+            _ => 0,
+        }
+    }
+
+    /// How its memory is to reach the card.
+    fn way(&self) -> Way {
+        match (self.alias().map(alias_policy), self.is_again()) {
+            (Some((_, Again::Copy)), true) | (Some((First::Copy, _)), false) => Way::Copy,
+            _ => Way::Pin,
+        }
+    }
+}
+
 /// A request of the card for pages that is looked after.
 #[pin_data]
 pub(crate) struct Request {
@@ -260,23 +335,8 @@ impl Request {
         self.first + self.pages - 1
     }
 
-    /// What it asks for is to be a copy: the tag.
-    fn copy_tag(&self) -> Option<u32> {
-        copied_va(self.first * PAGE).map(|(tag, _)| tag)
-    }
-
-    /// Whether it asks for pages to be pinned, for receiving (`write`) or for sending.
+    /// Whether it asks for pages to be pinned, for receiving (`write`) or for sending, and waits for them.
     fn pins(&self, write: bool) -> bool {
-        self.write == write && self.copy_tag().is_none()
-    }
-
-    /// QP whose row asks; 0 if firmware asks.
-    fn qpn(&self) -> u32 {
-        let place = self.tag & 0xffff;
-        match self.tag >> 16 {
-            TAG_SENDS => place >> TAG_SENDS_QPN,
-            TAG_RECEIVES => place >> TAG_RECEIVES_QPN,
-            _ => 0,
-        }
+        self.write == write && self.way() == Way::Pin && !self.is_ahead()
     }
 }

@@ -2,12 +2,9 @@
 //! What the card asks for, and requests for which there was no memory.
 
 use crate::{
-    abi::{counters::*, ioctl::copied_va, message::PageNeed, status::*},
+    abi::{counters::*, message::PageNeed, status::*},
     card::{State, PAGE},
-    pages::{
-        run::{TABLE_END, VPN_END},
-        AddressSpace, Need, PageService,
-    },
+    pages::{run::VPN_END, vpn::under_one_alias, AddressSpace, Need, PageService},
 };
 use kernel::{prelude::*, sync::Arc, time::msecs_to_jiffies, workqueue::WorkItem};
 
@@ -73,12 +70,6 @@ impl PageService {
     }
 }
 
-/// Whether pages are to be copies, for one element.
-fn under_one_tag(first: u64, last: u64) -> bool {
-    let tag = |vpn: u64| copied_va(vpn.wrapping_mul(PAGE)).map(|(tag, _)| tag);
-    last < TABLE_END && tag(first).is_some() && tag(first) == tag(last)
-}
-
 impl AddressSpace {
     /// Handles the card's request for pages. The caller, the interrupt thread, holds the lock of
     /// the events.
@@ -98,7 +89,7 @@ impl AddressSpace {
         let last = va.checked_add(len.saturating_sub(1)).map(|e| e / PAGE);
         let last = match last {
             Some(last) if len != 0 && last < VPN_END => last,
-            Some(last) if len != 0 && !write && under_one_tag(first, last) => last,
+            Some(last) if len != 0 && !write && under_one_alias(first, last) => last,
             _ => return self.service.page_ready(generation, tag, PAGE_FAULT),
         };
         let need = Need {

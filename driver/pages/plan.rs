@@ -53,6 +53,14 @@ impl Request {
         Ok(KVec::with_capacity(most, GFP_KERNEL | __GFP_NOWARN)?)
     }
 
+    /// The status of one that no budget ever has room for.
+    pub(super) fn over_budget(&self) -> u32 {
+        if !self.is_ahead() {
+            self.space.card.counters.inc(D_OVER_BUDGET);
+        }
+        PAGE_OVER_BUDGET
+    }
+
     /// Begins to look for what is missing. `serves`: which of the pages of a run that are there are what the request needs.
     /// `true` if it has to wait for some that are not.
     pub(super) fn find_missing(
@@ -110,9 +118,11 @@ impl Request {
         if space.pending(self).is_none() || space.closing {
             return Plan::Answer(PAGE_NO_PROCESS);
         }
+        if !space.has_alias(self) {
+            return Plan::Answer(PAGE_FAULT);
+        }
         if self.pages > most {
-            card.counters.inc(D_OVER_BUDGET);
-            return Plan::Answer(PAGE_OVER_BUDGET);
+            return Plan::Answer(self.over_budget());
         }
         let blocked = self.find_missing(&mut space, missing, |run, live| {
             if run.memory.is_write() || !self.write {
@@ -136,8 +146,9 @@ impl Request {
             return Plan::Answer(PAGE_OK);
         }
         // First come, first served among those that wait for the same.
-        let earlier = space.requests.iter();
-        let earlier = earlier.take_while(|r| !Arc::ptr_eq(&r.request, self));
+        // What nobody has asked for comes after all others.
+        let others = space.requests.iter();
+        let earlier = others.take_while(|r| self.is_ahead() || !Arc::ptr_eq(&r.request, self));
         let first = !earlier
             .filter(|r| r.pins(self.write))
             .any(|r| !r.state.is_charged());
@@ -162,6 +173,9 @@ impl Request {
                 space.start_next();
                 return Plan::Charged;
             }
+            if self.is_ahead() {
+                return Plan::Answer(PAGE_OVER_BUDGET);
+            }
             // The process's budget is short, not the card's.
             self.strike_from_line(&mut service.waiting.lock()[owner.asid as usize]);
             if share.pinned == 0 {
@@ -169,6 +183,9 @@ impl Request {
                 card.counters.inc(D_OVER_BUDGET);
                 return Plan::Answer(PAGE_OVER_BUDGET);
             }
+        }
+        if self.is_ahead() {
+            return Plan::Answer(PAGE_OVER_BUDGET);
         }
         let waits_for = match (first, fits && !turn) {
             (false, _) => WaitsFor::Earlier,

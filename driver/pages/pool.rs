@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The driver's own pages that memory is copied into for sending (VC-5, VC-6).
 //!
-//! They are mapped for the card when they are made, and stay while a queue pair has tags of copies. They are nobody's
+//! They are mapped for the card when they are made, and stay while a queue pair has aliases. They are nobody's
 //! pinned memory: neither a budget nor `RLIMIT_MEMLOCK` counts them, but `copy_pool` bounds them.
 
 use crate::{
@@ -65,18 +65,16 @@ impl PageService {
         }
     }
 
-    /// A queue pair more has tags of copies.
+    /// A queue pair more has aliases.
     pub(super) fn use_pool(&self) {
         let mut pool = self.pool.lock();
         pool.users += 1;
-        self.copy_qps.store(pool.users, Relaxed);
     }
 
     /// One less has.
     pub(super) fn leave_pool(&self) {
         let mut pool = self.pool.lock();
         pool.users -= 1;
-        self.copy_qps.store(pool.users, Relaxed);
         while pool.users == 0 {
             let Some(page) = pool.free.pop() else { break };
             // Unmaps, which must not happen under the lock.

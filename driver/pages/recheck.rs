@@ -2,10 +2,10 @@
 //! Checking whether suspect pages are still mapped.
 
 use crate::{
-    card::PAGE,
     kernel::pin::{self, Mapping, PageId},
     pages::{
         run::{bits, Run},
+        vpn::va_of,
         AddressSpace,
     },
 };
@@ -58,15 +58,12 @@ impl AddressSpace {
             notifier.wait_settled();
             let mut revoked = 0;
             for (vpn, id) in &suspects[..n] {
-                if pin::recheck(&mm, (*vpn * PAGE) as usize, *id) == Mapping::Same {
+                if pin::recheck(&mm, va_of(*vpn), *id) == Mapping::Same {
                     continue;
                 }
                 // Another page may be there by now.
-                let same = |run: &Run| {
-                    let n = (vpn - run.first) as usize;
-                    u64::from(run.memory.id(n) == Some(*id)) << n
-                };
-                revoked += self.mark_those_revoked(*vpn, *vpn, true, same).0;
+                let same = |run: &Run| run.memory.id((vpn - run.first) as usize) == Some(*id);
+                revoked += self.mark_page_revoked(*vpn, same);
             }
             if revoked != 0 {
                 self.revoke_later();

@@ -3,11 +3,11 @@
 
 use crate::{
     abi::{counters::*, status::*},
-    card::PAGE,
     pages::{
         plan::Plan,
         request_state::{Attempt, RequestState},
-        AddressSpace, Need, Pending, Request,
+        vpn::va_of,
+        AddressSpace, Need, Request, Way,
     },
 };
 use kernel::{
@@ -33,6 +33,7 @@ impl WorkItem for Request {
 
     fn run(this: Arc<Request>) {
         this.run_request();
+        this.pin_rest();
         this.space.work_ended();
     }
 }
@@ -65,18 +66,10 @@ impl AddressSpace {
                 .service
                 .page_ready(request.generation, request.tag, PAGE_NO_PROCESS);
         }
-        let pending = Pending {
-            request,
-            state: RequestState::Looking,
-            stale: false,
-            pressed: false,
-        };
-        if space.requests.push_within_capacity(pending).is_err() {
+        space.count_asked(&request);
+        if space.is_full() || !space.begin(request) {
             // More than the card can have asked for: its state is not sound.
-            return card.schedule_reset();
-        }
-        if let Some(pending) = space.requests.last_mut() {
-            pending.start();
+            card.schedule_reset();
         }
     }
 }
@@ -92,6 +85,8 @@ impl Request {
                 Attempt::Again if attempts < MAX_ATTEMPTS => attempts += 1,
                 // The address space keeps changing here. The card asks again.
                 Attempt::Again => return self.answer(PAGE_OK),
+                // Nobody waits for these.
+                Attempt::Full(_) if self.is_ahead() => return self.answer(PAGE_OVER_BUDGET),
                 Attempt::Full(vpn) => {
                     self.make_room_for(vpn);
                     break;
@@ -119,18 +114,17 @@ impl Request {
     /// Looks for what it misses, and charges, pins and installs it.
     fn attempt(self: &Arc<Self>) -> Attempt {
         let owner = &self.space;
-        let (card, service) = (&owner.card, &owner.service);
+        let service = &owner.service;
         if owner.lock().pending(self).is_none() {
             return Attempt::Done;
         }
-        if let Some(tag) = self.copy_tag() {
-            let result = self.attempt_copies(tag);
+        if self.way() == Way::Copy {
+            let result = self.attempt_copies();
             return self.outcome(result);
         }
         // Larger requests than any budget are refused before memory is taken for them.
         if self.pages > service.budget.lock().limit {
-            card.counters.inc(D_OVER_BUDGET);
-            return Attempt::Answer(PAGE_OVER_BUDGET);
+            return Attempt::Answer(self.over_budget());
         }
         let Ok(mut missing) = self.gaps() else {
             return Attempt::NoMemory;
@@ -163,17 +157,17 @@ impl Request {
             Err(e) if e == ENOMEM => Attempt::NoMemory,
             Err(e) => {
                 if card.may_log() {
-                    let (what, purpose) = match (self.copy_tag(), self.write) {
-                        (Some(_), _) => ("copied", "sending"),
-                        (None, true) => ("pinned", "receiving"),
-                        (None, false) => ("pinned", "sending"),
+                    let (what, purpose) = match (self.way(), self.write) {
+                        (Way::Copy, _) => ("copied", "sending"),
+                        (Way::Pin, true) => ("pinned", "receiving"),
+                        (Way::Pin, false) => ("pinned", "sending"),
                     };
                     dev_warn!(
                         card.dev,
                         "berth: asid {}: {} pages at {:#x} cannot be {} for {}: {:?}\n",
                         owner.asid,
                         self.pages,
-                        self.first * PAGE,
+                        va_of(self.first),
                         what,
                         purpose,
                         e

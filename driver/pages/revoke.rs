@@ -5,7 +5,6 @@ use crate::{
     abi::{
         counters::*,
         message::{PageRevoke, RangeRevoked},
-        status::PAGE_NO_PROCESS,
     },
     card::{
         deadline::{Deadline, FENCE_CYCLES},
@@ -17,7 +16,8 @@ use crate::{
     },
     pages::{
         run::{bits, PageState, Run, TABLE_END},
-        AddressSpace,
+        vpn::{alias_of, va_of},
+        AddressSpace, Space, Way,
     },
 };
 use kernel::{
@@ -27,6 +27,8 @@ use kernel::{
     workqueue::WorkItem,
 };
 
+/// Ranges of a revocation; of what does not fit the last one is larger than necessary.
+const RANGES: usize = 8;
 /// Revocations that firmware is told of at a time.
 const MAX_REVOKING: usize = 16;
 
@@ -50,11 +52,11 @@ impl AddressSpace {
         {
             let mut space = self.lock();
             for pending in space.requests.iter_mut() {
-                if pending.first <= last && first < pending.first + pending.pages {
-                    pending.stale = true;
-                }
+                let begin = va_of(pending.first) as u64 / PAGE;
+                let reaches = begin <= last && first < begin + pending.pages;
+                pending.stale |= reaches && pending.way() == Way::Pin;
             }
-            space.each(first, last, |run, pages| {
+            space.each_of_process(first, last, |run, pages| {
                 found = true;
                 let there = pages & run.are(&[PageState::Live, PageState::Evicting]);
                 let others = run.are(&[PageState::Revoking, PageState::Fencing]);
@@ -107,14 +109,6 @@ impl AddressSpace {
         self.service.remove_space(self.asid);
     }
 
-    /// Takes copies away from the card, whose elements are over, and gives them back soon.
-    pub(super) fn revoke_copies(self: &Arc<Self>, first: u64, last: u64) {
-        self.answer_those(PAGE_NO_PROCESS, |r| (first..=last).contains(&r.first));
-        if self.mark_revoked(first, last, true).0 != 0 {
-            self.revoke_later();
-        }
-    }
-
     /// Takes everything away from the card, then unpins it.
     pub(super) fn revoke_all(self: &Arc<Self>) {
         self.mark_revoked(0, TABLE_END - 1, true);
@@ -125,32 +119,46 @@ impl AddressSpace {
         self.drop_pages();
     }
 
-    /// Tells the card to drop the pages from `first` to `last`; gives their number, and
-    /// whether these are all. Sleeps for room in the command ring if it may `wait`, else
-    /// pages for which there is no room stay as they are.
-    fn mark_revoked(self: &Arc<Self>, first: u64, last: u64, wait: bool) -> (u64, bool) {
-        self.mark_those_revoked(first, last, wait, |_| u64::MAX)
+    /// Tells the card to drop the process's pages from `first` to `last`, those under aliases included; gives their number,
+    /// and whether these are all. Sleeps for room in the command ring if it may `wait`, else pages for which there is no
+    /// room stay as they are.
+    pub(super) fn mark_revoked(self: &Arc<Self>, first: u64, last: u64, wait: bool) -> (u64, bool) {
+        let (own, all) = self.mark_runs_revoked(wait, |space, f| space.each(first, last, f));
+        let (aliased, too) =
+            self.mark_runs_revoked(wait, |space, f| space.each_aliased(first, last, f));
+        (own + aliased, all && too)
     }
 
-    /// The same, only for pages that `which` names.
-    pub(super) fn mark_those_revoked(
+    /// The same for one page, under the number that the card has, if `same` says that it is in a run.
+    pub(super) fn mark_page_revoked(
         self: &Arc<Self>,
-        first: u64,
-        last: u64,
+        vpn: u64,
+        same: impl Fn(&Run) -> bool,
+    ) -> u64 {
+        let marked = self.mark_runs_revoked(true, |space, f| {
+            space.each(vpn, vpn, |run, page| !same(run) || f(run, page))
+        });
+        marked.0
+    }
+
+    /// The same for pages that `each` calls its argument for.
+    fn mark_runs_revoked(
+        self: &Arc<Self>,
         wait: bool,
-        which: impl Fn(&Run) -> u64,
+        each: impl Fn(&mut Space, &mut dyn FnMut(&mut Run, u64) -> bool) -> bool,
     ) -> (u64, bool) {
         let mut number = 0;
         let mut deadline = None;
         let mut stuck = false;
         let all = loop {
-            let mut lowest = u64::MAX;
-            let mut highest = 0;
+            // One range, and one for each alias: what is under others is not told of.
+            let mut ranges = [(u64::MAX, 0); RANGES];
+            let mut used = 0;
             let all = {
                 let mut space = self.lock();
-                let all = space.each(first, last, |run, pages| {
+                let all = each(&mut space, &mut |run, pages| {
                     let there = run.are(&[PageState::Live, PageState::Evicting]);
-                    for n in bits(pages & there & which(run)) {
+                    for n in bits(pages & there) {
                         let index = u32::from(run.places[n]);
                         match self.card.put(&[PageRevoke { index }.encode()]) {
                             Err(e) if e == EBUSY && !stuck => return false,
@@ -158,14 +166,22 @@ impl AddressSpace {
                             _ => {}
                         }
                         run.set(1 << n, PageState::Revoking);
-                        lowest = lowest.min(run.first + n as u64);
-                        highest = highest.max(run.first + n as u64);
+                        let vpn = run.first + n as u64;
+                        let (_, highest) = ranges[used];
+                        if highest != 0 && alias_of(highest) != alias_of(vpn) {
+                            used = (used + 1).min(RANGES - 1);
+                        }
+                        let (lowest, highest) = &mut ranges[used];
+                        *lowest = vpn.min(*lowest);
+                        *highest = vpn.max(*highest);
                         number += 1;
                     }
                     true
                 });
-                if lowest <= highest {
-                    space.add_revoked(lowest, highest);
+                for (lowest, highest) in ranges {
+                    if lowest <= highest {
+                        space.add_revoked(lowest, highest);
+                    }
                 }
                 self.card.ring();
                 all

@@ -138,6 +138,8 @@ pub(super) struct Run {
     looks: [Look; 2],
     /// Released since they were last known to be in use.
     pub(super) released: u64,
+    /// Pinned before the card has asked for them (VC-7), and not known to be in use.
+    pub(super) ahead: u64,
     /// To be evicted as soon as they are released: a request needs them with other access.
     pub(super) urgent: u64,
     /// The memory manager has touched them: look whether they still are what they were.
@@ -192,6 +194,7 @@ impl Run {
             since,
             looks: [Look { since, used: 0 }; 2],
             released: 0,
+            ahead: 0,
             urgent: 0,
             suspect: 0,
         }

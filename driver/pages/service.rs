@@ -7,6 +7,7 @@ use crate::{
     kernel::workqueue::{self, OwnedQueue},
     pages::{
         budget::Budget, copy_pool::Pool, costs::Costs, table::Table, AddressSpace, PageService,
+        TAG_AHEAD,
     },
 };
 use kernel::{
@@ -62,7 +63,7 @@ impl PageService {
                 begun: Instant::now(),
                 sweep_at <- new_spinlock!(NEVER, "berth_sweep_at"),
                 released: Atomic::new(0),
-                copy_qps: Atomic::new(0),
+                aliased: Atomic::new(0),
                 waits: Atomic::new(0),
                 needs <- new_spinlock!(needs, "berth_needs"),
                 table <- new_spinlock!(table, "berth_xlt"),
@@ -159,11 +160,11 @@ impl PageService {
     }
 
     /// Whether the card need not tell of pages that are released or evicted: nobody waits for them, and the sweep takes what
-    /// the card has told. Copies go at once.
+    /// the card has told. What is under aliases goes at once.
     pub(crate) fn is_lax(&self) -> bool {
         self.released.load(Relaxed) != 0
             && self.waits.load(Relaxed) == 0
-            && self.copy_qps.load(Relaxed) == 0
+            && self.aliased.load(Relaxed) == 0
             && self.linger_ms.load(Relaxed) != 0
     }
 
@@ -174,8 +175,11 @@ impl PageService {
         self.card.arm_events(&self.card.events.lock(), false);
     }
 
-    /// Answers a page request of firmware's run `generation`. Does not sleep.
+    /// Answers a page request of firmware's run `generation`, unless the driver made it. Does not sleep.
     pub(crate) fn page_ready(self: &Arc<Self>, generation: u32, tag: u32, status: u32) {
+        if tag == TAG_AHEAD {
+            return;
+        }
         if status == PAGE_FAULT || status == PAGE_NO_PROCESS {
             self.card.counters.inc(D_PAGE_FAULTS);
         }

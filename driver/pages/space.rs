@@ -2,13 +2,15 @@
 //! Looking through the pages and requests of a context.
 
 use crate::{
-    card::parts::MAX_ASKED,
+    abi::alias::{ALIASES_OF_QP, ALIAS_QPS},
+    card::{parts::MAX_ASKED, PAGE},
     pages::{
         budget::Budget,
         leaving::Leaving,
         request_state::{RequestState, STUCK_MS},
         run::{Key, PageState, Run},
-        Pending, Request, Revoked, Space,
+        vpn::{va_of, ALIAS_VPN},
+        Need, Pending, Request, Revoked, Space, MAX_AHEAD,
     },
 };
 use kernel::{prelude::*, rbtree::RBTree, sync::atomic::Relaxed, time::Instant};
@@ -24,7 +26,7 @@ impl Space {
             runs: RBTree::new(),
             longest: 1,
             serial: 0,
-            requests: KVec::with_capacity(MAX_ASKED, GFP_KERNEL)?,
+            requests: KVec::with_capacity(MAX_ASKED + MAX_AHEAD, GFP_KERNEL)?,
             revoking: KVec::with_capacity(MAX_REVOKED, GFP_KERNEL)?,
             budget: Budget::new(limit),
             reserve: 2 * crate::abi::wqe::MAX_SGE as u64,
@@ -32,7 +34,9 @@ impl Space {
             pressed: Instant::now(),
             retried: Instant::now(),
             closing: false,
-            copy_qps: 0,
+            aliased: 0,
+            alias_qps: [None; ALIAS_QPS as usize + 1],
+            wholes: RBTree::new(),
             ending: 0,
         })
     }
@@ -149,6 +153,7 @@ impl Space {
                     break;
                 };
                 let (next, node) = at.remove_current();
+                self.aliased -= u32::from(key.last >= ALIAS_VPN);
                 *place = Some(node);
                 out.whole += 1;
                 // At the end of the tree this is the previous element.
@@ -161,5 +166,53 @@ impl Space {
             }
             cursor = at.move_next();
         }
+    }
+
+    /// Whether what is asked for may be: its alias, if it has one, is a queue pair's.
+    pub(super) fn has_alias(&self, need: &Need) -> bool {
+        need.alias()
+            .is_none_or(|alias| self.alias_qps[(alias / ALIASES_OF_QP) as usize].is_some())
+    }
+
+    /// Counts what the card asks for, for sending.
+    pub(super) fn count_asked(&mut self, need: &Need) {
+        let qpn = need.qpn();
+        if need.write || need.alias().is_some() {
+            return;
+        }
+        let of = self.alias_qps.iter_mut().flatten().find(|of| of.qpn == qpn);
+        if let Some(of) = of {
+            of.asked = of.asked.saturating_add(1);
+        }
+    }
+
+    /// Calls `f` for each run that has pages of the process's from `first` to `last`, those under aliases included.
+    pub(super) fn each_of_process(
+        &mut self,
+        first: u64,
+        last: u64,
+        mut f: impl FnMut(&mut Run, u64) -> bool,
+    ) -> bool {
+        self.each(first, last, &mut f) && self.each_aliased(first, last, f)
+    }
+
+    /// Calls `f` for each run under an alias that has pinned pages of the process's from `first` to `last`, and these.
+    pub(super) fn each_aliased(
+        &mut self,
+        first: u64,
+        last: u64,
+        mut f: impl FnMut(&mut Run, u64) -> bool,
+    ) -> bool {
+        // The memory manager does not know copies.
+        self.aliased == 0
+            || self.each(ALIAS_VPN, u64::MAX, |run, _| {
+                let begin = va_of(run.first) as u64 / PAGE;
+                let (low, high) = (first.max(begin), last.min(begin + (run.last() - run.first)));
+                if run.memory.is_copy() || low > high {
+                    return true;
+                }
+                let pages = run.within(run.first + (low - begin), run.first + (high - begin));
+                pages == 0 || f(run, pages)
+            })
     }
 }

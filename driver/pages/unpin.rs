@@ -6,10 +6,15 @@ use crate::{
     pages::{
         leaving::Leaving,
         run::{bits, PageState, Run},
+        vpn::ALIAS_VPN,
         AddressSpace,
     },
 };
-use kernel::{sync::Arc, time::Instant, workqueue::WorkItem};
+use kernel::{
+    sync::{atomic::Relaxed, Arc},
+    time::Instant,
+    workqueue::WorkItem,
+};
 
 impl WorkItem<1> for AddressSpace {
     type Pointer = Arc<AddressSpace>;
@@ -32,7 +37,10 @@ impl AddressSpace {
         }
         drop(part);
         for node in core::mem::take(&mut leaving.nodes).into_iter().flatten() {
-            let (_, run) = node.to_key_value();
+            let (key, run) = node.to_key_value();
+            if key.last >= ALIAS_VPN {
+                self.service.aliased.fetch_sub(1, Relaxed);
+            }
             leaving.count(&run, run.there());
             {
                 let mut table = self.service.table.lock();

@@ -5,7 +5,7 @@ use crate::{
     abi::ioctl::ContextEvent,
     card::Entry,
     kernel::{eventfd::EventFd, pin::SharedPages},
-    pages::copies::CopyTags,
+    pages::aliases::Aliases,
 };
 use kernel::{
     prelude::*,
@@ -118,8 +118,8 @@ pub(crate) struct Qp {
     pub(super) create: Entry,
     /// The protection domain that it is in.
     pub(super) _domain: Option<DomainUse>,
-    /// Its tags of copies.
-    pub(super) copies: Option<CopyTags>,
+    /// Its aliases.
+    pub(super) aliases: Option<Aliases>,
 }
 
 impl Drop for Qp {

@@ -13,7 +13,7 @@ use crate::{
     },
     card::{Entry, PAGE},
     kernel::errno::unsupported,
-    pages::copies::CopyTags,
+    pages::aliases::Aliases,
     process::{
         object::offset_of,
         owned::{DomainUse, Ended, Name, Qp},
@@ -54,7 +54,7 @@ impl Context {
             || arg.mode > u32::from(MODE_MESSAGE)
             || u32::from(arg.reads.max(arg.peer_reads)) > MAX_READS
             || (arg.domain == 0 && arg.domain_identity != 0)
-            || arg.memory > ioctl::MEMORY_AUTO
+            || arg.aliases > ioctl::ALIASES_IF_FREE
             || arg.reserved != 0
         {
             return Err(EINVAL);
@@ -78,7 +78,7 @@ impl Context {
                 identity: arg.domain_identity,
             })?),
         };
-        let copies = self.copies(arg.memory)?;
+        let aliases = self.aliases(arg.aliases)?;
         let sq_depth = arg.sq_depth.next_power_of_two().max(MIN_SQ_DEPTH);
         let rq_depth = arg.rq_depth.next_power_of_two();
         let wqe = crate::abi::wqe::WQE_BYTES;
@@ -105,7 +105,7 @@ impl Context {
             trigger_index: arg.trigger_index as u8,
             max_list: arg.max_list as u8,
             mode: arg.mode as u8,
-            block: self.block(arg.block, copies.is_some()),
+            block: self.block(arg.block, aliases.is_some()),
             sq_base: addr,
             rq_base: addr + u64::from(rq_start),
             timeout: arg.timeout,
@@ -128,7 +128,7 @@ impl Context {
                     told,
                     create,
                     _domain: domain.map(DomainUse::of),
-                    copies,
+                    aliases,
                 }
             },
             GFP_KERNEL,
@@ -162,58 +162,81 @@ impl Context {
         arg.offset = offset_of(qp.identity);
         arg.rq_start = rq_start;
         arg.identity = qp.identity;
-        arg.copy_tag = qp.copies.as_ref().map_or(0, CopyTags::first);
-        arg.copy_most = self.space.copy_most();
+        if let Some(aliases) = &qp.aliases {
+            aliases.set_qpn(qpn);
+            arg.first_alias = aliases.first();
+        }
         Ok(qp)
     }
 
-    /// Tags of copies for a queue pair, as `memory` asks for them.
-    fn copies(&self, memory: u32) -> Result<Option<CopyTags>> {
-        if memory == ioctl::MEMORY_PIN {
+    /// Aliases for a queue pair, as `wanted` says.
+    fn aliases(&self, wanted: u32) -> Result<Option<Aliases>> {
+        if wanted == ioctl::ALIASES_NONE {
             return Ok(None);
         }
-        let tags = match self.space.has_pool() {
-            true => self.space.copy_tags(),
+        let aliases = match self.space.has_pool() {
+            true => self.space.aliases(),
             false => Err(unsupported()),
         };
-        match tags {
-            Ok(tags) => Ok(Some(tags)),
-            Err(_) if memory == ioctl::MEMORY_AUTO => Ok(None),
+        match aliases {
+            Ok(aliases) => Ok(Some(aliases)),
+            Err(_) if wanted == ioctl::ALIASES_IF_FREE => Ok(None),
             Err(e) => Err(e),
         }
     }
 
     /// Bytes of the blocks of a queue pair that wants `bytes`: its process may have a copy of one, if it is to have copies.
-    fn block(&self, bytes: u32, copies: bool) -> u32 {
+    fn block(&self, bytes: u32, aliases: bool) -> u32 {
         let block = self.space.block(bytes);
-        match copies {
+        match aliases {
             true => block.min(self.space.copy_block()),
             false => block,
         }
     }
 
-    /// Waits until tags of copies of a queue pair can be used again, and says which sends are cheaper by copy.
+    /// Waits until aliases of a queue pair can be used again, and says which sends are cheaper by copy.
     ///
     /// # Errors
     ///
-    /// `EINVAL` the tags are not its, `EBUSY` the card has some of the copies.
-    pub(crate) fn copies_gone(&self, arg: &mut ioctl::Copies) -> Result {
+    /// `EINVAL` the aliases are not its, `EBUSY` the card has some of what is under them.
+    pub(crate) fn free_aliases(&self, arg: &mut ioctl::Aliases) -> Result {
         let name = Name {
             number: arg.qpn,
             identity: arg.identity,
         };
         let qp = self.find_qp(name)?;
-        arg.copy_most = self.space.copy_most();
-        if arg.tags == 0 {
+        if arg.reserved != 0 {
+            return Err(EINVAL);
+        }
+        let asked = qp.aliases.as_ref().map_or(0, Aliases::asked);
+        arg.copy_most = self.space.copy_most(asked, arg.pinned);
+        if arg.aliases == 0 {
             return Ok(());
         }
-        let tags = qp.copies.as_ref().ok_or(EINVAL)?;
-        if !tags.have(arg.first, arg.tags) {
+        let aliases = qp.aliases.as_ref().ok_or(EINVAL)?;
+        if !aliases.have(arg.first, arg.aliases) {
             return Err(EINVAL);
         }
         // Firmware answers behind the requests for pages that the card has written before, so these are known then.
         self.query_qp(name)?;
-        self.space.wait_copies_gone(arg.first, arg.tags)
+        self.space.wait_aliases_gone(arg.first, arg.aliases)
+    }
+
+    /// Notes which memory the next element under an alias has, which is to be pinned as a whole (VC-7).
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` the alias is not its or not for that, or the memory cannot be under it; `ENOMEM`.
+    pub(crate) fn note_whole(&self, arg: &ioctl::Whole) -> Result {
+        let qp = self.find_qp(Name {
+            number: arg.qpn,
+            identity: arg.identity,
+        })?;
+        let aliases = qp.aliases.as_ref().ok_or(EINVAL)?;
+        if arg.reserved != 0 || !aliases.have(arg.alias, 1) {
+            return Err(EINVAL);
+        }
+        self.space.note_whole(arg)
     }
 
     fn forget_qp(&self, qpn: u32) {

@@ -5,7 +5,7 @@ use crate::abi::message::{
     COOKIE, CmdDone, CqCreate, CqDestroy, Fence, KeyBind, KeyFree, KeyRegister, KeysDrop, Listen, PageNeed, PageReady,
     PageRelease, PageRevoke, QpCreate, QpDestroy, RangeRevoked, RawCreate, RawMode, Unlisten, code,
 };
-use crate::abi::{card::*, counters::F_ADDRESS_CONFLICTS, host::*, ioctl::copied_va, ring::*, status::*, wqe::PHASE};
+use crate::abi::{alias::aliased_va, card::*, counters::F_ADDRESS_CONFLICTS, host::*, ring::*, status::*, wqe::PHASE};
 use crate::card::Entry;
 use crate::events::Events;
 use crate::kernel::mmu_notifier::Event;
@@ -464,8 +464,9 @@ impl Hardware {
             let mm = self.mms[&entry.asid];
             let surroundings = surroundings();
             let memory = surroundings.memory.borrow();
+            let vpn = aliased_va(entry.vpn << 12).map_or(entry.vpn, |(_, va)| va >> 12);
             assert!(
-                memory.maps(mm, entry.vpn, frame, entry.write) || memory.changed(mm, entry.vpn) > entry.posted,
+                memory.maps(mm, vpn, frame, entry.write) || memory.changed(mm, vpn) > entry.posted,
                 "inv_4: page {:#x} of asid {} is not what the process has there",
                 entry.vpn,
                 entry.asid
@@ -676,7 +677,7 @@ impl Hardware {
                     );
                     let surroundings = surroundings();
                     match surroundings.memory.borrow().copied(bus) {
-                        Some(_) => assert!(!write && copied_va(vpn << 12).is_some(), "a copy under another address"),
+                        Some(_) => assert!(!write && aliased_va(vpn << 12).is_some(), "a copy under another address"),
                         None => _ = surroundings.memory.borrow().behind(bus),
                     }
                     let number = surroundings.next();

@@ -18,6 +18,7 @@ mod net;
 mod objects;
 mod packets;
 mod params;
+mod policies;
 mod random;
 mod regions;
 mod requests;

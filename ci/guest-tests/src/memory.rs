@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 
 use berth_abi::counters as c;
-use libberth::{Device, Limits, QpConfig, SendMemory, Sge, Status, Stream, WorkRequest};
+use libberth::{Again, Device, First, Limits, QpConfig, SendMemory, Sge, Status, Stream, WorkRequest};
 
 use crate::env::{Env, Role};
 use crate::util::{
@@ -24,6 +24,7 @@ tests! {
           vc_3_nothing_is_pinned_while_acknowledgements_are_held,
           vc_8_several_blocks_leave_before_an_acknowledgement, vc_4_retransmission_pins_again,
           vc_6_sends_by_copy_pin_nothing_over_a_lossy_wire, vc_10_sends_choose_over_a_lossy_wire,
+          vc_7_a_whole_send_is_pinned_at_its_start_and_goes_as_it_is_sent, vc_10_what_stays_pinned_is_not_copied,
           vc_5_retransmission_by_copy_pins_nothing,
           vc_9_unmapped_send_memory_fails_cleanly, vc_9_dontneed_sends_what_the_application_would_see,
           vc_9_moved_send_memory_fails_cleanly, vc_9_withdrawn_receive_memory_is_noticed_at_both_ends,
@@ -305,13 +306,106 @@ fn only_copied(device: &Device, before: &libberth::Counters) -> Res {
 /// A sends by copy what is in swap, and then small messages out of one page, which it rewrites while earlier ones are under
 /// way. Frames are lost. B finds each as it was when it was posted, and A has nothing pinned at any time.
 fn vc_6_sends_by_copy_pin_nothing_over_a_lossy_wire(env: &Env) -> Res {
-    lossy(env, 345, SendMemory::Copy, &[])
+    lossy(env, 345, SendMemory::COPY, &[])
 }
 
-/// Likewise with sends that are pinned, those that the driver chooses for, and all of these by turns.
+/// Likewise with each other policy for the first transmission and for what goes again, and all by turns.
 fn vc_10_sends_choose_over_a_lossy_wire(env: &Env) -> Res {
-    lossy(env, 347, SendMemory::Pin, &[])?;
-    lossy(env, 348, SendMemory::Auto, &[SendMemory::Auto, SendMemory::Copy, SendMemory::Pin])
+    let mut all = vec![SendMemory::AUTO];
+    for first in [First::Pin, First::Copy, First::Whole] {
+        all.extend([Again::Pin, Again::Copy].map(|again| SendMemory { first, again }));
+    }
+    for (service, memory) in (347..).zip(all.iter().filter(|memory| **memory != SendMemory::COPY)) {
+        let each = if *memory == SendMemory::AUTO { &all[..] } else { &[] };
+        lossy(env, service, *memory, each)?;
+    }
+    Ok(())
+}
+
+/// A sends seven ranges, as a whole, for whose first page B has a receive. All of them are pinned then, but for that page, and
+/// when B has taken the rest nothing is.
+fn vc_7_a_whole_send_is_pinned_at_its_start_and_goes_as_it_is_sent(env: &Env) -> Res {
+    const RANGE: usize = 8 * PAGE;
+    const TOTAL: usize = 7 * RANGE;
+    let mem = match env.role {
+        Role::A => Mem::swapped_out(2 * TOTAL, 51)?,
+        Role::B => Mem::new(TOTAL)?,
+    };
+    let device = env.device()?;
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &QpConfig { memory: SendMemory::WHOLE, ..depths(4, 4) })?;
+    if env.role == Role::B {
+        conn.recv(0, &[mem.sge(0, PAGE)])?;
+    }
+    establish(env, &context, &conn.qp, 354)?;
+    match env.role {
+        Role::A => {
+            let pinned = || device.counters().map(|now| now.drv(c::D_PINNED));
+            // Every second range: they are no neighbours.
+            let sges: Vec<_> = (0..7).map(|n| mem.sge(2 * n * RANGE, RANGE)).collect();
+            conn.send(0, &sges)?;
+            wait_until("all is pinned but what was sent", env.hang, || Ok(pinned()? == (TOTAL - PAGE) as u64))?;
+            env.tell("pinned", "")?;
+            conn.sent(env)?.ok()?;
+            wait_until("nothing is pinned", env.hang, || Ok(pinned()? == 0))?;
+        }
+        Role::B => {
+            ensure_eq!(conn.received(env)?.ok()?.byte_len as usize, PAGE);
+            env.hear("pinned")?;
+            conn.recv(1, &[mem.sge(PAGE, TOTAL - PAGE)])?;
+            ensure_eq!(conn.received(env)?.ok()?.byte_len as usize, TOTAL - PAGE);
+            for n in 0..7 {
+                check(&mem.bytes()[n * RANGE..(n + 1) * RANGE], 51, (2 * n * RANGE) as u64)?;
+            }
+        }
+    }
+    env.meet("done")
+}
+
+/// A sends the same page again and again, and its queue pair sees that it stays pinned: nothing is copied, whatever copies cost.
+fn vc_10_what_stays_pinned_is_not_copied(env: &Env) -> Res {
+    const SMALL: usize = 64;
+    const SENDS: usize = 600;
+    const DEPTH: usize = 32;
+    let mut mem = Mem::new(PAGE)?;
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &depths(DEPTH as u32, DEPTH as u32))?;
+    let range = mem.sge(0, SMALL);
+    if env.role == Role::A {
+        fill(&mut mem.bytes_mut()[..SMALL], 52, 0);
+    } else {
+        (0..DEPTH).try_for_each(|n| conn.recv(n as u64, &[range]))?;
+    }
+    establish(env, &context, &conn.qp, 355)?;
+    match env.role {
+        Role::A => {
+            let device = env.device()?;
+            let before = device.counters()?;
+            for n in 0..SENDS {
+                if n >= DEPTH {
+                    conn.sent(env)?.ok()?;
+                }
+                conn.send(n as u64, &[range])?;
+            }
+            for _ in 0..DEPTH {
+                conn.sent(env)?.ok()?;
+            }
+            let now = device.counters()?;
+            let [copies, asked] = [c::D_COPIES, c::D_PAGE_NEEDS].map(|index| now.drv(index) - before.drv(index));
+            println!("figures: {SENDS} sends, {asked} page requests, {copies} copies");
+            ensure_eq!(copies, 0);
+        }
+        Role::B => {
+            for n in 0..SENDS {
+                ensure_eq!(conn.received(env)?.ok()?.byte_len as usize, SMALL);
+                if n + DEPTH < SENDS {
+                    conn.recv(n as u64, &[range])?;
+                }
+            }
+            check(&mem.bytes()[..SMALL], 52, 0)?;
+        }
+    }
+    env.meet("done")
 }
 
 /// Small messages choose `each` by turns, the others what the queue pair has.
@@ -388,13 +482,17 @@ fn lossy(env: &Env, service: u16, memory: SendMemory, each: &[SendMemory]) -> Re
         let now = device.counters()?;
         let [copies, pins] = [c::D_COPIES, c::D_PAGES_PINNED].map(|index| now.drv(index) - before.drv(index));
         println!(
-            "figures: {memory:?}: {copies} copies, {pins} pins; sends of up to {} are copied",
+            "figures: {memory:?}: {copies} copies, {pins} pins, {} bytes pinned at most; sends of up to {} are copied",
+            now.pinned_peak(),
             now.drv(c::D_COPY_MOST)
         );
+        ensure!(now.pinned_peak() <= 64 << 10);
         match memory {
-            SendMemory::Copy => only_copied(&device, &before)?,
-            SendMemory::Pin => ensure!(copies == 0 && pins > 0 && now.pinned_peak() <= 64 << 10),
-            SendMemory::Auto => ensure!(copies >= (MESSAGES / 4) as u64 && pins > 0),
+            SendMemory::COPY => only_copied(&device, &before)?,
+            SendMemory::PIN => ensure!(copies == 0 && pins > 0),
+            SendMemory { first: First::Copy, .. } => ensure!(copies >= MESSAGES as u64),
+            SendMemory { first: First::Auto, .. } => ensure!(copies >= (MESSAGES / 8) as u64 && pins > 0),
+            _ => ensure!(pins > 0),
         }
     }
     env.meet(&format!("done-{service}"))
@@ -407,7 +505,7 @@ fn vc_5_retransmission_by_copy_pins_nothing(env: &Env) -> Res {
         Role::B => Mem::new(TOTAL)?,
     };
     let context = env.context()?;
-    let mut conn = Conn::new(&context, &QpConfig { memory: SendMemory::Copy, ..depths(4, 4) })?;
+    let mut conn = Conn::new(&context, &QpConfig { memory: SendMemory::COPY, ..depths(4, 4) })?;
     if env.role == Role::B {
         conn.recv(0, &[mem.sge(0, TOTAL)])?;
     }

@@ -76,9 +76,11 @@ enum F {
     /// Of registered memory: its bytes.
     Len,
     Memory,
-    /// The first tag of copies, and their number.
-    Tag,
-    Tags,
+    /// The first alias, and their number.
+    Alias,
+    Aliases,
+    /// Of a send that is pinned as a whole.
+    Ranges,
     /// Of an object, or 0 for whatever has the number.
     Identity,
     /// Written by the driver, or any value is good.
@@ -165,9 +167,8 @@ fn requests() -> Res<Vec<Call>> {
                 reads: Reads,
                 peer_reads: Reads,
                 domain_identity: Identity,
-                memory: Memory,
-                copy_tag: Any,
-                copy_most: Any,
+                aliases: Memory,
+                first_alias: Any,
                 reserved: Zero
             }
         ),
@@ -176,7 +177,29 @@ fn requests() -> Res<Vec<Call>> {
             SetTrigger { qpn: Qpn, trigger: Trigger, identity: Identity, trigger_index: Index, reserved: Zero }
         ),
         request!(IOC_SET_CAP, SetCap { qpn: Qpn, burst: Burst, identity: Identity, rate: Rate }),
-        request!(IOC_COPIES, Copies { qpn: Qpn, first: Tag, tags: Tags, copy_most: Any, identity: Identity }),
+        request!(
+            IOC_ALIASES,
+            Aliases {
+                qpn: Qpn,
+                first: Alias,
+                aliases: Aliases,
+                pinned: Any,
+                copy_most: Any,
+                reserved: Zero,
+                identity: Identity
+            }
+        ),
+        request!(
+            IOC_WHOLE,
+            Whole {
+                qpn: Qpn,
+                alias: Alias,
+                identity: Identity,
+                ranges: Ranges,
+                reserved: Zero,
+                range: Out(size_of::<ioctl::Whole>() - 24)
+            }
+        ),
         request!(IOC_DESTROY_QP, Handle { value: Qpn, reserved: Zero, identity: Identity }),
         request!(
             IOC_QUERY_QP,
@@ -443,8 +466,9 @@ impl<'w, 'e> Thread<'w, 'e> {
             | F::Identity
             | F::Mode
             | F::Memory
-            | F::Tag
-            | F::Tags
+            | F::Alias
+            | F::Aliases
+            | F::Ranges
             | F::QpnOrZero
             | F::DomainOrZero
             | F::Flags
@@ -482,8 +506,9 @@ impl<'w, 'e> Thread<'w, 'e> {
                 F::QpnOrZero => self.pick(&[0, 0, 0, 17]),
                 F::Mode => self.pick(&[0, 0, 0, 1]),
                 F::Memory => self.pick(&[0, 0, 1, 2, 3]),
-                F::Tag => self.pick(&[0, 127, 128, 200, 255, 256, 2047, 2048]),
-                F::Tags => self.pick(&[0, 1, 56, 128, 129, u32::MAX.into()]),
+                F::Alias => self.pick(&[0, 255, 256, 447, 448, 511, 512, 4095, 4096]),
+                F::Aliases => self.pick(&[0, 1, 56, 256, 257, u32::MAX.into()]),
+                F::Ranges => self.pick(&[0, 1, 1, 2, 7, 8, u32::MAX.into()]),
                 F::Depth => self.pick(&[0, 1, 2, 3, 8, 16, 257, MAX_DEPTH.into(), u64::from(MAX_DEPTH) + 1]),
                 F::Entries => self.pick(&[0, 1, 2, 7, 64, 512, 32768, 32769]),
                 F::Trigger => self.pick(&[0, 0, 1, 2, 3, 5, 8, 9]),

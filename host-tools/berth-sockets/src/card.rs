@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use libberth::{
     Buffer, Completion, CompletionQueue, Context, Device, Error, Listener, Mode, QpConfig, QueuePair, Reason, Request,
-    Result, Sge, Status, WorkRequest,
+    Result, SendMemory, Sge, Status, WorkRequest,
 };
 
 use crate::channel::{Channel, Message};
@@ -115,6 +115,8 @@ impl Card {
             recv_depth: RECEIVES as u32,
             reads: 0,
             peer_reads: 0,
+            // It is used again and again.
+            memory: SendMemory::PIN,
             ..QpConfig::default()
         };
         let memory = Buffer::new(BYTES * (RECEIVES + SENDS))?;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use libberth::{
-    Buffer, Context, Device, Error, Listener, Mode, Piece, Pinned, QpConfig, QueuePair, Reason, SendMemory, Status,
-    Stream, Trigger,
+    Again, Buffer, Context, Device, Error, First, Listener, Mode, Piece, Pinned, QpConfig, QueuePair, Reason,
+    SendMemory, Status, Stream, Trigger,
 };
 
 use crate::failure::Failure;
@@ -65,18 +65,21 @@ pub enum Memory {
     Pin,
     /// Copied: nothing is pinned.
     Copy,
-    /// As the driver finds cheaper for each size.
+    /// All of a send is pinned at its start, and each page goes when it is sent.
+    Whole,
+    /// Copied where that has cost less for each size, else pinned.
     Auto,
 }
 
-impl From<Memory> for SendMemory {
-    fn from(memory: Memory) -> Self {
-        match memory {
-            Memory::Pin => Self::Pin,
-            Memory::Copy => Self::Copy,
-            Memory::Auto => Self::Auto,
-        }
-    }
+/// How it does when it goes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum AgainMemory {
+    /// Pinned.
+    Pin,
+    /// Copied.
+    Copy,
+    /// As has cost less.
+    Auto,
 }
 
 /// Options of both ends.
@@ -88,15 +91,34 @@ pub struct Common {
     /// Pinned-memory budget of this process (K, M, G allowed) [default: the driver's].
     #[arg(long, value_parser = size::parse)]
     pub budget: Option<u64>,
-    /// How memory that is sent reaches the card: pinned while it sends, copied by the driver, or what has cost less.
-    #[arg(long, value_enum, default_value_t = Memory::Pin)]
+    /// How memory that is sent reaches the card the first time.
+    #[arg(long, value_enum, default_value_t = Memory::Auto)]
     pub memory: Memory,
+    /// How what is not acknowledged reaches it again [default: as the first time; of whole sends as has cost less].
+    #[arg(long, value_enum, value_name = "MEMORY")]
+    pub again: Option<AgainMemory>,
     /// Acknowledgement time-out in card cycles [default: the card's].
     #[arg(long, value_name = "CYCLES", default_value_t = 0, hide_default_value = true)]
     pub timeout: u32,
 }
 
 impl Common {
+    /// How memory that is sent reaches the card.
+    pub fn send_memory(&self) -> SendMemory {
+        let first = match self.memory {
+            Memory::Pin => First::Pin,
+            Memory::Copy => First::Copy,
+            Memory::Whole => First::Whole,
+            Memory::Auto => First::Auto,
+        };
+        let again = match (self.again, self.memory) {
+            (Some(AgainMemory::Pin), _) | (None, Memory::Pin) => Again::Pin,
+            (Some(AgainMemory::Copy), _) | (None, Memory::Copy) => Again::Copy,
+            (Some(AgainMemory::Auto), _) | (None, _) => Again::Auto,
+        };
+        SendMemory { first, again }
+    }
+
     /// A context on a card that has a name.
     pub fn context(&self, device: &Device) -> Result<Context, Failure> {
         if device.info()?.net.is_none() {
@@ -117,7 +139,7 @@ impl Common {
             recv_depth,
             trigger: Trigger::First,
             block: self.block,
-            memory: self.memory.into(),
+            memory: self.send_memory(),
             timeout: self.timeout,
             ..QpConfig::default()
         }

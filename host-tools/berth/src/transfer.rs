@@ -342,7 +342,7 @@ impl Recv {
             trigger: self.trigger,
             max_list: self.max_list,
             block: self.common.block,
-            memory: self.common.memory.into(),
+            memory: self.common.send_memory(),
             timeout: self.common.timeout,
             ..QpConfig::default()
         }
@@ -575,7 +575,7 @@ impl Send {
             send_depth: 64,
             recv_depth: 4,
             block: self.common.block,
-            memory: self.common.memory.into(),
+            memory: self.common.send_memory(),
             timeout: self.common.timeout,
             ..QpConfig::default()
         }

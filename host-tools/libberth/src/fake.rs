@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use berth_abi::card::MAX_READS;
 use berth_abi::wqe::{self, Cqe};
-use berth_abi::{host, ioctl};
+use berth_abi::{alias, host, ioctl};
 
 use crate::doorbell::DOORBELL_PAGE;
 use crate::mapping::Mapping;
@@ -36,6 +36,8 @@ struct State {
     qps: BTreeMap<u32, u64>,
     /// The last one, as it was asked for.
     asked: ioctl::CreateQp,
+    /// Sends that are to be pinned as a whole.
+    wholes: Vec<ioctl::Whole>,
     /// The last peer that was set.
     peer: ioctl::SetPeer,
     /// The last trigger that was set.
@@ -205,17 +207,23 @@ impl Card {
                 a.bytes = a.rq_start + a.rq_depth * wqe::WQE_BYTES;
                 a.offset = STEP * (1 + OBJECTS + u64::from(a.qpn - FIRST_QPN));
                 a.identity = fresh;
-                if a.memory != ioctl::MEMORY_PIN {
-                    (a.copy_tag, a.copy_most) = (ioctl::COPY_TAGS, 1000);
+                if a.aliases != ioctl::ALIASES_NONE {
+                    a.first_alias = alias::ALIASES_OF_QP;
                 }
                 state.qps.insert(a.qpn, fresh);
                 state.sent.remove(&a.qpn);
             }
-            ioctl::IOC_COPIES => {
+            ioctl::IOC_ALIASES => {
                 // SAFETY: as above.
-                let a = unsafe { &mut *arg.cast::<ioctl::Copies>() };
+                let a = unsafe { &mut *arg.cast::<ioctl::Aliases>() };
                 is(state.qps.get(&a.qpn))?;
                 a.copy_most = 1000;
+            }
+            ioctl::IOC_WHOLE => {
+                // SAFETY: as above.
+                let a = unsafe { &*arg.cast::<ioctl::Whole>() };
+                is(state.qps.get(&a.qpn))?;
+                state.wholes.push(*a);
             }
             ioctl::IOC_DESTROY_QP => {
                 is(state.qps.get(&handle().value))?;
@@ -309,10 +317,10 @@ mod tests {
     use crate::cap::{Cap, CapGroup, CapPart};
     use crate::cm::Listener;
     use crate::context::Inner;
-    use crate::copies::SendMemory;
     use crate::cq::CompletionQueue;
     use crate::error::{Error, Reason, Result};
     use crate::mapping::Buffer;
+    use crate::memory::{Again, First, SendMemory};
     use crate::process::tests::in_child;
     use crate::qp::{ForeignPeer, Local, Mode, QpConfig, QueuePair, Trigger, WorkRequest};
     use crate::region::{Access, BufferRegion, FileRegion, ProtectionDomain};
@@ -420,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn vc_10_the_card_finds_copies_of_what_is_sent_by_copy_alone() {
+    fn vc_10_the_card_finds_under_an_alias_what_is_sent_and_nothing_else() {
         let Setting { card, context, cq, .. } = Setting::new();
         let make = |memory| {
             let config = QpConfig { memory, send_depth: 8, mode: Mode::Message, ..QpConfig::default() };
@@ -434,35 +442,50 @@ mod tests {
         let requests = [
             WorkRequest { sges: &sges, ..Default::default() },
             WorkRequest { sges: &sges, remote: Some(remote), ..Default::default() },
-            WorkRequest { sges: &sges, memory: Some(SendMemory::Pin), ..Default::default() },
+            WorkRequest { sges: &sges, memory: Some(SendMemory::PIN), ..Default::default() },
             WorkRequest { sges: &two, ..Default::default() },
             WorkRequest { sges: &read, source: Some(remote), ..Default::default() },
             WorkRequest { local: Some(Local::Nothing), ..Default::default() },
         ];
-        for (memory, first) in [(SendMemory::Pin, 0), (SendMemory::Copy, 128), (SendMemory::Auto, 128)] {
+        let late = SendMemory { first: First::Pin, again: Again::Copy };
+        let policies = [
+            (SendMemory::PIN, 0),
+            (SendMemory::COPY, 256),
+            (late, 384),
+            (SendMemory::WHOLE, 448),
+            (SendMemory::AUTO, 0),
+        ];
+        for (memory, first) in policies {
             let mut qp = make(memory);
-            assert_eq!(card.lock().asked.memory, memory.abi());
+            assert_eq!(card.lock().asked.aliases, memory.abi());
             // SAFETY: nothing is at these addresses, and the card is none.
             unsafe { qp.post_send(&requests) }.unwrap();
             let (queue, _) = qp.mapping();
             // SAFETY: the queue has so many elements, which nobody writes now.
             let elements = unsafe { std::slice::from_raw_parts(queue.cast::<wqe::Wqe>(), requests.len()) };
             let ranges = |n: usize, line: usize| &elements[n].sge[line..line + usize::from(elements[n].num_sge)];
-            let copy = |tag| [range(ioctl::copy_va(tag, 0x5008), 1000)];
+            let of = |alias, va| alias::alias_va(alias, va);
+            let one = |alias| [range(0x7000, 0), range(of(alias, 0x5008), 1000)];
             if first == 0 {
-                assert_eq!((ranges(0, 0), ranges(1, 1)), (&sges[..], &sges[..]));
+                assert_eq!([ranges(0, 0), ranges(1, 1), ranges(3, 0)], [&sges[..], &sges, &two]);
             } else {
-                assert_eq!((ranges(0, 0), ranges(1, 1)), (&copy(first)[..], &copy(first + 1)[..]));
+                let both = [range(of(first + 2, 0x5000), 8), range(of(first + 2, 0x9000), 8)];
+                assert_eq!([ranges(0, 0), ranges(1, 1), ranges(3, 0)], [&one(first)[..], &one(first + 1), &both]);
             }
-            assert_eq!((ranges(2, 0), ranges(3, 0), ranges(4, 1)), (&sges[..], &two[..], &read[..]));
-            // What is refused has no tag.
+            assert_eq!((ranges(2, 0), ranges(4, 1)), (&sges[..], &read[..]));
+            let wholes = card.lock().wholes.split_off(0);
+            let wholes = wholes.iter().map(|w| (w.alias, w.ranges, w.range[0].va));
+            let expected = [(first, 1, 0x5008), (first + 1, 1, 0x5008), (first + 2, 2, 0x5000)];
+            assert_eq!(wholes.collect::<Vec<_>>(), expected[..if memory == SendMemory::WHOLE { 3 } else { 0 }]);
+            // What is refused has no alias.
             // SAFETY: as above.
             assert!(unsafe { qp.post_send(&requests[..3]) }.is_err());
             // SAFETY: as above.
             unsafe { qp.post_send(&requests[..1]) }.unwrap();
             // SAFETY: as above.
             let element = unsafe { *queue.cast::<wqe::Wqe>().add(6) };
-            assert_eq!(element.sge[0].va, if first == 0 { 0x7000 } else { copy(first + 2)[0].va });
+            assert_eq!(element.sge[1].va, if first == 0 { 0x5008 } else { of(first + 3, 0x5008) });
+            card.lock().wholes.clear();
         }
     }
 

@@ -52,7 +52,6 @@
 mod cap;
 mod cm;
 mod context;
-mod copies;
 mod counters;
 mod cq;
 mod device;
@@ -61,6 +60,7 @@ mod error;
 #[cfg(test)]
 mod fake;
 mod mapping;
+mod memory;
 mod process;
 mod qp;
 pub mod raw;
@@ -73,12 +73,12 @@ pub use berth_abi as abi;
 pub use cap::{Cap, CapGroup, CapMember, CapPart};
 pub use cm::{Listener, Request};
 pub use context::{AccessKind, Context, ContextEvent, PeerAccess, Pinned};
-pub use copies::SendMemory;
 pub use counters::{Counters, Named};
 pub use cq::{Completion, CompletionQueue, Status};
 pub use device::{Device, Info, Limits, MacAddr, Net};
 pub use error::{Error, Limit, Reason, Result};
 pub use mapping::{Buffer, FileMap};
+pub use memory::{Again, First, SendMemory};
 pub use qp::{
     Atomic, Binding, ForeignPeer, Local, Mode, QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest,
 };

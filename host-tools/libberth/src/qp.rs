@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Queue pairs.
 
+use std::borrow::Cow;
 use std::net::Ipv4Addr;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use berth_queue::{Data, Operation, Progress, QpProgress, Remote, Request, WorkQu
 
 use crate::cap::{Cap, Capped};
 use crate::context::{Inner, PeerAccess};
-use crate::copies::{Copies, SendMemory};
 use crate::cq::{CompletionQueue, CqInner};
 use crate::error::{Error, Reason, Result};
 use crate::mapping::Mapping;
+use crate::memory::{Aliases, Ask, SendMemory, under};
 use crate::region::{Access, ProtectionDomain};
 
 /// When the next credit list is sent (CR-5).
@@ -94,8 +95,8 @@ pub struct QpConfig {
     pub max_list: u32,
     /// Virtual-context block in bytes (VC-2): a multiple of 4096 up to 1 MiB; 0: 64 KiB.
     pub block: u32,
-    /// How the memory of sends reaches the card (VC-10), unless a send says otherwise. With [`SendMemory::Pin`] all is pinned;
-    /// with [`SendMemory::Copy`] it is an error if the driver has no room for copies, or no tags.
+    /// How the memory of sends reaches the card (VC-10), unless a send says otherwise. With [`SendMemory::PIN`] all is pinned;
+    /// with one that always copies, or pins sends as a whole, it is an error if the driver has no room for copies, or no aliases.
     pub memory: SendMemory,
     /// Acknowledgement time-out in card cycles; 0: default.
     pub timeout: u32,
@@ -128,7 +129,7 @@ impl Default for QpConfig {
             trigger,
             max_list: 0,
             block: 0,
-            memory: SendMemory::Pin,
+            memory: SendMemory::AUTO,
             timeout: 0,
             retries: 0,
             reads,
@@ -172,7 +173,7 @@ pub struct WorkRequest<'a> {
     /// uses no receive, counts as a READ under way, and is carried out once. The element then has room for 5 ranges.
     pub atomic: Option<(Remote, Atomic)>,
     /// How the memory reaches the card, if not as the queue pair has it: sends and WRITEs only, of a queue pair that was not made
-    /// with [`SendMemory::Pin`].
+    /// with [`SendMemory::PIN`].
     pub memory: Option<SendMemory>,
     /// Begin when all RDMA READs and atomics before it are complete: sends only (what verbs call `IBV_SEND_FENCE`).
     pub fence: bool,
@@ -265,6 +266,32 @@ impl WorkRequest<'_> {
     /// It names memory of the peer.
     const fn is_one_sided(&self) -> bool {
         self.remote.is_some() || self.source.is_some() || self.atomic.is_some()
+    }
+}
+
+/// Asks the driver about the aliases of a queue pair.
+struct Asking<'a> {
+    context: &'a Inner,
+    qpn: u32,
+    identity: u64,
+}
+
+impl Ask for Asking<'_> {
+    fn free(&mut self, first: u32, aliases: u32, pinned: u32) -> Result<u32> {
+        let (qpn, identity) = (self.qpn, self.identity);
+        let mut arg = ioctl::Aliases { qpn, first, aliases, pinned, identity, ..Default::default() };
+        self.context.ioctl("use aliases again", ioctl::IOC_ALIASES, &mut arg)?;
+        Ok(arg.copy_most)
+    }
+
+    fn whole(&mut self, alias: u32, ranges: &[Sge]) -> Result<()> {
+        let (qpn, identity) = (self.qpn, self.identity);
+        let mut arg = ioctl::Whole { qpn, alias, identity, ..Default::default() };
+        for (range, place) in ranges.iter().filter(|range| range.len != 0).zip(&mut arg.range) {
+            *place = *range;
+            arg.ranges += 1;
+        }
+        self.context.ioctl("pin a send as a whole", ioctl::IOC_WHOLE, &mut arg)
     }
 }
 
@@ -370,7 +397,7 @@ pub struct QueuePair {
     /// Identity of the queue pair: a later one may have its number.
     identity: u64,
     /// Tags of sends by copy.
-    copies: Option<Copies>,
+    aliases: Option<Aliases>,
     /// Bytes of the largest receive that has been posted.
     largest_recv: Arc<AtomicU32>,
     /// Set when the driver has destroyed it.
@@ -415,7 +442,7 @@ impl QueuePair {
             domain_identity,
             reads: config.reads.into(),
             peer_reads: config.peer_reads.into(),
-            memory: config.memory.abi(),
+            aliases: config.memory.abi(),
             ..Default::default()
         };
         context.ioctl(what, ioctl::IOC_CREATE_QP, &mut arg)?;
@@ -459,7 +486,7 @@ impl QueuePair {
             qpn: arg.qpn,
             identity: arg.identity,
             destroyed: false,
-            copies: (arg.copy_tag != 0).then(|| Copies::new(config.memory, arg.copy_tag, arg.copy_most)),
+            aliases: (arg.first_alias != 0).then(|| Aliases::new(config.memory, arg.first_alias)),
             largest_recv: Arc::default(),
             _domain: domain.cloned(),
         })
@@ -538,18 +565,17 @@ impl QueuePair {
         if !self.progress.message && requests.iter().any(WorkRequest::is_one_sided) {
             return Err(Error::RemoteInStream);
         }
-        let slot = match self.copies {
+        let slot = match self.under_aliases(requests) {
             // SAFETY: as our caller's.
             None => unsafe { post(&mut self.send, &self.progress.send, true, requests) }?,
-            Some(_) => {
-                let ranges = self.copied(requests);
-                let sges = ranges.iter().zip(requests).map(|(range, r)| range.as_slice().get(..1).unwrap_or(r.sges));
-                let requests: Vec<_> = sges.zip(requests).map(|(sges, r)| WorkRequest { sges, ..*r }).collect();
+            Some(ranges) => {
+                let requests = requests.iter().zip(&ranges).map(|(r, sges)| WorkRequest { sges, ..*r });
+                let requests: Vec<_> = requests.collect();
                 let at = self.send.producer();
-                // SAFETY: as our caller's; ranges of copies stand for theirs, and inline sends have none.
+                // SAFETY: as our caller's; ranges under aliases stand for theirs, and inline sends have none.
                 let posted = unsafe { post(&mut self.send, &self.progress.send, true, &requests) };
-                if let (Err(_), Some(copies)) = (&posted, &mut self.copies) {
-                    copies.take_back(at);
+                if let (Err(_), Some(aliases)) = (&posted, &mut self.aliases) {
+                    aliases.take_back(at);
                 }
                 posted?
             }
@@ -558,25 +584,24 @@ impl QueuePair {
         Ok(())
     }
 
-    /// For each request the range at which the card is to find a copy; `None` if it takes the process's memory.
-    fn copied(&mut self, requests: &[WorkRequest<'_>]) -> Vec<Option<Sge>> {
-        let Some(copies) = &mut self.copies else { return vec![None; requests.len()] };
+    /// For each request the ranges at which the card is to find its memory; `None` if all are the process's own.
+    fn under_aliases<'a>(&mut self, requests: &[WorkRequest<'a>]) -> Option<Vec<Cow<'a, [Sge]>>> {
+        let aliases = self.aliases.as_mut()?;
+        let choosing = requests.iter().filter(|r| r.only_sends()).count() as u32;
+        if requests.iter().all(|r| r.memory.is_none()) && aliases.pins(choosing) {
+            return None;
+        }
         let begin = self.send.producer();
         let completed = begin - u64::from(self.progress.send.outstanding());
-        let (context, qpn, identity) = (&self.context, self.qpn, self.identity);
-        let gone = |first, tags| {
-            let mut arg = ioctl::Copies { qpn, first, tags, copy_most: 0, identity };
-            context.ioctl("use tags of copies again", ioctl::IOC_COPIES, &mut arg)?;
-            Ok(arg.copy_most)
+        let mut asking = Asking { context: &self.context, qpn: self.qpn, identity: self.identity };
+        let place = |(at, r): (u64, &WorkRequest<'a>)| match r.only_sends() {
+            true => match aliases.place(r.memory, r.sges, (at, completed), &mut asking) {
+                Some(alias) => Cow::Owned(under(alias, r.sges).collect()),
+                None => Cow::Borrowed(r.sges),
+            },
+            false => Cow::Borrowed(r.sges),
         };
-        let place = |(at, r): (u64, &WorkRequest<'_>)| {
-            let mut ranges = r.sges.iter().filter(|range| range.len != 0);
-            match (ranges.next(), ranges.next()) {
-                (Some(range), None) if r.only_sends() => copies.place(r.memory, *range, (at, completed), gone),
-                _ => None,
-            }
-        };
-        (begin..).zip(requests).map(place).collect()
+        Some((begin..).zip(requests).map(place).collect())
     }
 
     /// Posts receives, all with one doorbell: one batch, announced to the peer when all of it is pinned. None of them

@@ -24,6 +24,10 @@ impl<K, V> RBTreeNodeReservation<K, V> {
 }
 
 impl<K, V> RBTreeNode<K, V> {
+    pub fn new(key: K, value: V, flags: Flags) -> Result<Self> {
+        Ok(RBTreeNodeReservation::new(flags)?.into_node(key, value))
+    }
+
     pub fn to_key_value(self) -> (K, V) {
         (self.0, self.1)
     }
@@ -62,6 +66,12 @@ impl<K: Ord, V> RBTree<K, V> {
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let at = self.list.binary_search_by(|e| e.0.cmp(key)).ok()?;
         Some(&mut self.list[at].1)
+    }
+
+    pub fn remove_node(&mut self, key: &K) -> Option<RBTreeNode<K, V>> {
+        let at = self.list.binary_search_by(|e| e.0.cmp(key)).ok()?;
+        let (k, v) = self.list.remove(at);
+        Some(RBTreeNode(k, v))
     }
 
     fn cursor(&mut self, at: usize) -> Option<CursorMut<'_, K, V>> {

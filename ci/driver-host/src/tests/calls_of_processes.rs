@@ -29,7 +29,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 /// Every call: its number, the bytes of its struct.
-const CALLS: [(u32, u32, usize); 31] = [
+const CALLS: [(u32, u32, usize); 32] = [
     (IOC_CONTEXT, 0x01, 24),
     (IOC_QUERY, 0x02, 96),
     (IOC_SET_NET, 0x03, 16),
@@ -42,7 +42,8 @@ const CALLS: [(u32, u32, usize); 31] = [
     (IOC_DESTROY_QP, 0x13, 16),
     (IOC_QUERY_QP, 0x14, 56),
     (IOC_SET_TRIGGER, 0x15, 24),
-    (IOC_COPIES, 0x16, 24),
+    (IOC_ALIASES, 0x16, 32),
+    (IOC_WHOLE, 0x1d, 136),
     (IOC_SET_CAP, 0x17, 24),
     (IOC_CREATE_DOMAIN, 0x18, 16),
     (IOC_DESTROY_DOMAIN, 0x19, 16),
@@ -64,7 +65,7 @@ const CALLS: [(u32, u32, usize); 31] = [
 ];
 
 /// What calls with nothing but zeros are answered with by a descriptor that is no context.
-const WITHOUT_CONTEXT: [(u32, Result); 31] = [
+const WITHOUT_CONTEXT: [(u32, Result); 32] = [
     (IOC_CONTEXT, Err(EINVAL)),
     (IOC_QUERY, Ok(())),
     (IOC_SET_NET, Err(EPERM)),
@@ -77,7 +78,8 @@ const WITHOUT_CONTEXT: [(u32, Result); 31] = [
     (IOC_DESTROY_QP, Err(EINVAL)),
     (IOC_QUERY_QP, Err(EINVAL)),
     (IOC_SET_TRIGGER, Err(EINVAL)),
-    (IOC_COPIES, Err(EINVAL)),
+    (IOC_ALIASES, Err(EINVAL)),
+    (IOC_WHOLE, Err(EINVAL)),
     (IOC_SET_CAP, Err(EINVAL)),
     (IOC_CREATE_DOMAIN, Err(EINVAL)),
     (IOC_DESTROY_DOMAIN, Err(EINVAL)),

@@ -3,9 +3,15 @@
 
 use super::clients;
 use super::rig::*;
-use crate::abi::{card::*, counters::*, ioctl::*, status::*};
+use crate::abi::{
+    alias::*,
+    card::*,
+    counters::*,
+    ioctl::{self, *},
+    status::*,
+};
 use crate::memory::Change;
-use crate::pages::copies::CopyTags;
+use crate::pages::aliases::Aliases;
 use crate::pages::costs::Costs as OurCosts;
 use crate::process::Context;
 use berth_protocol::memory::blocks::Costs;
@@ -20,14 +26,14 @@ const QP: u32 = FIRST_QPN;
 
 /// The page number under which a copy of page `vpn` stands.
 fn copy_of(tag: u32, vpn: u64) -> u64 {
-    copy_va(tag, bytes(vpn)) / 4096
+    alias_va(tag, bytes(vpn)) / 4096
 }
 
 /// A card with so many pages for copies, and a context with tags of copies.
-fn rig(copy_pages: u64) -> (Rig, &'static MmWithUser, Arc<Context>, CopyTags) {
+fn rig(copy_pages: u64) -> (Rig, &'static MmWithUser, Arc<Context>, Aliases) {
     let mut rig = Rig::new(Setup { copy_pages, ..Setup::default() });
     let (mm, c) = rig.user(QP, 64);
-    let tags = c.space.copy_tags().expect("tags");
+    let tags = c.space.aliases().expect("tags");
     (rig, mm, c, tags)
 }
 
@@ -52,7 +58,7 @@ fn make_cq(rig: &Rig, c: &Arc<Context>) -> u32 {
 }
 
 /// Gives tags back.
-fn drop_later(rig: &Rig, tags: CopyTags) {
+fn drop_later(rig: &Rig, tags: Aliases) {
     rig.spawn(move || drop(tags));
     rig.ms(50);
 }
@@ -61,18 +67,22 @@ fn drop_later(rig: &Rig, tags: CopyTags) {
 fn vc_6_addresses_of_copies_are_told_from_others() {
     let mut random = Rng(7);
     for _ in 0..10_000 {
-        let tag = COPY_TAGS + random.below(u64::from(COPY_TAGS * COPY_QPS)) as u32;
-        let va = random.below(COPY_END);
-        let copy = copy_va(tag, va);
-        assert_eq!(copied_va(copy), Some((tag, va)));
+        let tag = ALIASES_OF_QP + random.below(u64::from(ALIASES_OF_QP * ALIAS_QPS)) as u32;
+        let va = random.below(ALIAS_END);
+        let copy = alias_va(tag, va);
+        assert_eq!(aliased_va(copy), Some((tag, va)));
         assert!(copy < 1 << 60, "the table has so many bits");
-        assert_eq!(copied_va(va), None);
+        assert_eq!(aliased_va(va), None);
     }
-    assert_eq!(copied_va(1 << 57), None);
-    assert_eq!(copied_va(u64::MAX), None);
-    assert_eq!(copied_va(1 << 59 | 1 << 48), None, "in front of the first page");
-    assert_eq!(copied_va(copy_va(2047, COPY_END - 1)), Some((2047, COPY_END - 1)));
-    assert_eq!(copied_va(copy_va(2047, COPY_END - 1) + 1), None);
+    assert_eq!(aliased_va(1 << 57), None);
+    assert_eq!(aliased_va(u64::MAX), None);
+    assert_eq!(aliased_va(1 << 60), None);
+    // As many aliases of each kind as there are, and memory is contiguous under them, up to a multiple of 512 GiB.
+    assert_eq!(ALIAS_POLICIES.map(|(_, _, n)| n).iter().sum::<u32>(), ALIASES_OF_QP);
+    let counted = |n| (0..ALIASES_OF_QP).filter(|alias| alias_policy(3 * ALIASES_OF_QP + alias) == n).count() as u32;
+    ALIAS_POLICIES.iter().for_each(|(first, again, n)| assert_eq!(counted((*first, *again)), *n));
+    assert!(fits_alias((1 << 39) - 4096, 4096) && !fits_alias((1 << 39) - 4096, 4097) && !fits_alias(u64::MAX, 2));
+    assert!(fits_alias(ALIAS_END - 1, 1) && !fits_alias(ALIAS_END, 1));
 }
 
 #[test]
@@ -130,11 +140,11 @@ fn vc_6_receives_and_peers_never_meet_a_copy() {
     for (n, (first, pages, write)) in [
         (copy_of(tag, BASE + 4), 1, true),
         // Tags that no queue pair has, and none at all.
-        (copy_of(tag + COPY_TAGS, BASE), 1, false),
+        (copy_of(tag + ALIASES_OF_QP, BASE), 1, false),
         (1 << 47, 1, false),
         (copy_of(tag, BASE) | 1 << 48, 1, false),
         // From one tag to another.
-        (copy_of(tag, COPY_END / 4096 - 1), 2, false),
+        (copy_of(tag, ALIAS_END / 4096 - 1), 2, false),
     ]
     .into_iter()
     .enumerate()
@@ -210,7 +220,7 @@ fn vc_6_the_pool_is_bounded_and_requests_wait_for_it_in_order() {
     let (mut rig, _, c, tags) = rig(16);
     let tag = tags.first();
     let (_, other) = rig.user(QP + 1, 64);
-    let theirs = other.space.copy_tags().expect("tags");
+    let theirs = other.space.aliases().expect("tags");
     let their = theirs.first();
     rig.get(1, &c, copy_of(tag, BASE), 5, false);
     rig.ask(2, &c, copy_of(tag + 1, BASE + 5), 4, false);
@@ -227,7 +237,7 @@ fn vc_6_the_pool_is_bounded_and_requests_wait_for_it_in_order() {
     // The pool is short.
     rig.get(8, &other, copy_of(their + 2, BASE), 7, false);
     let (_, third) = rig.user(QP + 2, 64);
-    let more = third.space.copy_tags().expect("tags");
+    let more = third.space.aliases().expect("tags");
     rig.ask(3, &third, copy_of(more.first(), BASE), 6, false);
     rig.ms(1);
     rig.ask(9, &c, copy_of(tag + 2, BASE + 11), 1, false);
@@ -275,7 +285,7 @@ fn vc_6_tags_are_used_again_when_their_copies_are_gone() {
     let space = c.space.clone();
     let gone = |rig: &Rig, first, n| {
         let space = space.clone();
-        rig.spawn(move || space.wait_copies_gone(first, n))
+        rig.spawn(move || space.wait_aliases_gone(first, n))
     };
     let others = gone(&rig, tag, 3);
     let mine = gone(&rig, tag, 4);
@@ -308,14 +318,14 @@ fn vc_6_tags_of_a_queue_pair_that_ends_are_nobodys() {
     rig.ask(2, &c, copy_of(first, BASE), 1, false);
     rig.ms(5);
     assert_eq!(rig.refused(2), Some(PAGE_FAULT));
-    let again = c.space.copy_tags().expect("the same tags");
+    let again = c.space.aliases().expect("the same tags");
     assert_eq!(again.first(), first);
     // There are so many, and each is somebody's alone.
-    let all: Vec<CopyTags> = (1..COPY_QPS).map(|_| c.space.copy_tags().expect("tags")).collect();
-    let mut firsts: Vec<u32> = all.iter().map(CopyTags::first).collect();
+    let all: Vec<Aliases> = (1..ALIAS_QPS).map(|_| c.space.aliases().expect("tags")).collect();
+    let mut firsts: Vec<u32> = all.iter().map(Aliases::first).collect();
     firsts.dedup();
-    assert_eq!(firsts.len() as u32, COPY_QPS - 1);
-    assert_eq!(c.space.copy_tags().err(), Some(ENOSPC));
+    assert_eq!(firsts.len() as u32, ALIAS_QPS - 1);
+    assert_eq!(c.space.aliases().err(), Some(ENOSPC));
     rig.spawn(move || drop((again, all)));
     rig.ms(20);
     rig.end();
@@ -340,7 +350,7 @@ fn vc_6_blocks_that_share_pages_share_copies_of_their_element() {
     let (rig, mm, c, tags) = rig(64);
     let tag = tags.first();
     write(&rig, mm, BASE + 1, 3);
-    let at = copy_va(tag, bytes(BASE));
+    let at = alias_va(tag, bytes(BASE));
     let mut hardware = rig.surroundings.hardware.borrow_mut();
     hardware.ask(1, c.asid, at + 100, 6000, false);
     hardware.ask(2, c.asid, at + 6100, 6000, false);
@@ -363,35 +373,37 @@ fn vc_10_a_queue_pair_chooses_how_its_sends_reach_the_card() {
     let cq = make_cq(&rig, &c);
     let make = |rig: &Rig, memory| {
         let c = c.clone();
-        let mut arg = CreateQp { memory, ..clients::qp(cq, cq) };
+        let mut arg = CreateQp { aliases: memory, ..clients::qp(cq, cq) };
         let made = rig.spawn(move || c.create_qp(&mut arg).map(|_| arg));
         rig.ms(5);
         made.take().expect("it is over")
     };
-    let pin = make(&rig, MEMORY_PIN).unwrap();
-    assert_eq!(pin.copy_tag, 0);
-    let copy = make(&rig, MEMORY_COPY).unwrap();
-    assert_eq!((copy.copy_tag, copy.copy_most), (COPY_TAGS, 8192), "as nothing was measured");
+    let pin = make(&rig, ALIASES_NONE).unwrap();
+    assert_eq!(pin.first_alias, 0);
+    let copy = make(&rig, ALIASES).unwrap();
+    assert_eq!(copy.first_alias, ALIASES_OF_QP);
     let create: crate::abi::message::QpCreate = rig.last();
     assert_eq!(create.block, 5 * 4096, "a process has half of the pool");
-    assert_eq!(make(&rig, MEMORY_AUTO + 1).err(), Some(EINVAL));
-    let gone = |rig: &Rig, first, tags| {
+    assert_eq!(make(&rig, ALIASES_IF_FREE + 1).err(), Some(EINVAL));
+    let gone = |rig: &Rig, first, aliases| {
         let c = c.clone();
-        let mut arg = Copies { qpn: copy.qpn, first, tags, identity: copy.identity, ..Default::default() };
-        let gone = rig.spawn(move || c.copies_gone(&mut arg).map(|()| arg.copy_most));
+        let mut arg = ioctl::Aliases { qpn: copy.qpn, first, aliases, identity: copy.identity, ..Default::default() };
+        let gone = rig.spawn(move || c.free_aliases(&mut arg).map(|()| arg.copy_most));
         rig.ms(5);
         gone.take().expect("it is over")
     };
-    assert_eq!(gone(&rig, 0, 0), Ok(8192));
-    assert_eq!(gone(&rig, COPY_TAGS, COPY_TAGS), Ok(8192));
-    for (first, tags) in [(0, 1), (COPY_TAGS, COPY_TAGS + 1), (2 * COPY_TAGS, 1), (COPY_TAGS + 1, u32::MAX)] {
+    assert_eq!(gone(&rig, 0, 0), Ok(0), "none was asked for");
+    assert_eq!(gone(&rig, ALIASES_OF_QP, ALIASES_OF_QP), Ok(0));
+    for (first, tags) in
+        [(0, 1), (ALIASES_OF_QP, ALIASES_OF_QP + 1), (2 * ALIASES_OF_QP, 1), (ALIASES_OF_QP + 1, u32::MAX)]
+    {
         assert_eq!(gone(&rig, first, tags), Err(EINVAL), "{first} {tags}");
     }
     // As many as there are tags for; where the driver may choose, the others pin.
-    assert_eq!(make(&rig, MEMORY_AUTO).unwrap().copy_tag, 2 * COPY_TAGS);
-    let others: Vec<CopyTags> = (3..=COPY_QPS).map(|_| c.space.copy_tags().expect("tags")).collect();
-    assert_eq!(make(&rig, MEMORY_AUTO).unwrap().copy_tag, 0);
-    assert_eq!(make(&rig, MEMORY_COPY).err(), Some(ENOSPC));
+    assert_eq!(make(&rig, ALIASES_IF_FREE).unwrap().first_alias, 2 * ALIASES_OF_QP);
+    let others: Vec<Aliases> = (3..=ALIAS_QPS).map(|_| c.space.aliases().expect("tags")).collect();
+    assert_eq!(make(&rig, ALIASES_IF_FREE).unwrap().first_alias, 0);
+    assert_eq!(make(&rig, ALIASES).err(), Some(ENOSPC));
     rig.spawn(move || drop(others));
     rig.ms(5);
     drop(c);
@@ -404,10 +416,10 @@ fn vc_10_without_a_pool_nothing_is_copied() {
     let mm = rig.process();
     let c = rig.context(mm);
     let cq = make_cq(&rig, &c);
-    for (memory, expected) in [(MEMORY_AUTO, Ok(0)), (MEMORY_COPY, Err(EOPNOTSUPP))] {
+    for (memory, expected) in [(ALIASES_IF_FREE, Ok(0)), (ALIASES, Err(EOPNOTSUPP))] {
         let c = c.clone();
-        let mut arg = CreateQp { memory, ..clients::qp(cq, cq) };
-        let made = rig.spawn(move || c.create_qp(&mut arg).map(|_| arg.copy_tag));
+        let mut arg = CreateQp { aliases: memory, ..clients::qp(cq, cq) };
+        let made = rig.spawn(move || c.create_qp(&mut arg).map(|_| arg.first_alias));
         rig.ms(5);
         assert_eq!(made.take(), Some(expected));
     }
@@ -430,5 +442,7 @@ fn vc_10_the_driver_weighs_costs_as_the_model_does() {
             model.copied(bytes, time);
         }
         assert_eq!(ours.threshold(), model.threshold());
+        let (asked, sends) = (random.below(300) as u32, random.below(300) as u32);
+        assert_eq!(ours.threshold_of(asked, sends), model.threshold_of(asked, sends));
     }
 }

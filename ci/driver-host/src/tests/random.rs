@@ -3,12 +3,15 @@
 
 use super::rig::*;
 use crate::abi::{
+    alias::{alias_va, aliased_va},
     card::*,
-    ioctl::{copied_va, copy_va},
+    ioctl::Whole,
+    ring::TAG_SENDS_AGAIN,
+    wqe::Sge,
 };
 use crate::card::State;
 use crate::memory::{Change, change};
-use crate::pages::copies::CopyTags;
+use crate::pages::aliases::Aliases;
 use crate::process::Context;
 use berth_random::{Rng, cases, seed};
 use kernel::{
@@ -20,6 +23,9 @@ use kernel::{
 const BASE: u64 = 0x1000;
 /// Its pages.
 const AREA: u64 = 24;
+
+/// Aliases that are used, of each policy some.
+const ALIASES: [u32; 8] = [0, 1, 128, 160, 192, 193, 224, 225];
 
 /// What a case is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,8 +50,8 @@ struct Case {
     rng: Rng,
     processes: Vec<Process>,
     contexts: Vec<(usize, Arc<Context>)>,
-    /// Tags of copies, by context, which may be gone.
-    tags: Vec<(Arc<Context>, CopyTags)>,
+    /// Aliases, by context, which may be gone.
+    tags: Vec<(Arc<Context>, Aliases)>,
     theme: Theme,
 }
 
@@ -107,7 +113,7 @@ impl Case {
         }
         let qpn = FIRST_QPN + context.asid % NUM_QPS;
         self.rig.give_qp(qpn, context.asid);
-        if let Ok(tags) = context.space.copy_tags() {
+        if let Ok(tags) = context.space.aliases() {
             self.tags.push((context.clone(), tags));
         }
         self.contexts.push((at, context));
@@ -140,7 +146,7 @@ impl Case {
         let tag = match self.rng.below(3) {
             0 => context.asid << 4 | n,
             _ if write => receive_tag(qpn, n) ^ context.asid << 8,
-            _ => send_tag(qpn, n) ^ context.asid << 11,
+            _ => send_tag(qpn, n | u32::from(self.rng.chance(0.3)) << TAG_SENDS_AGAIN) ^ context.asid << 11,
         };
         let (first, pages) = self.range();
         let mut hardware = self.rig.surroundings.hardware.borrow_mut();
@@ -151,11 +157,21 @@ impl Case {
             let va = bytes(first) + skip;
             let mut tags = self.tags.iter().filter(|_| !write && self.rng.chance(0.4));
             let va = match tags.find(|(c, _)| Arc::ptr_eq(c, &context)) {
-                Some((_, tags)) => copy_va(tags.first() + self.rng.below(2) as u32, va),
+                Some((_, tags)) => alias_va(tags.first() + ALIASES[self.rng.below(8) as usize], va),
                 None => va,
             };
             hardware.ask(tag, context.asid, va, len, write);
         }
+    }
+
+    /// Says which memory a send has that is to be pinned as a whole.
+    fn whole(&mut self) {
+        let (range, alias) = (self.range(), 192 + self.rng.below(64) as u32 / 31);
+        let Some((context, tags)) = self.tags.first() else { return };
+        let mut whole = Whole { alias: tags.first() + alias, ranges: 1, ..Whole::default() };
+        whole.range[0] = Sge { va: bytes(range.0) + 5, len: bytes(range.1) as u32 - 5, reserved: 0 };
+        let space = context.space.clone();
+        self.rig.world.spawn(move || _ = space.note_whole(&whole));
     }
 
     fn hold(&mut self) -> Option<u32> {
@@ -305,7 +321,7 @@ impl Case {
                     let (context, tags) = self.tags.remove(0);
                     // No element is left that has them.
                     let mut hardware = self.rig.surroundings.hardware.borrow_mut();
-                    let ours = |va| copied_va(va).is_some_and(|(tag, _)| tags.have(tag, 1));
+                    let ours = |va| aliased_va(va).is_some_and(|(tag, _)| tags.have(tag, 1));
                     if !hardware.asks.values().any(|ask| ours(ask.va)) {
                         let holds = hardware.holds.iter().filter(|(_, hold)| ours(hold.ask.va));
                         let holds: Vec<u32> = holds.map(|(tag, _)| *tag).collect();
@@ -314,9 +330,11 @@ impl Case {
                     } else {
                         self.tags.push((context, tags));
                     }
+                } else if self.rng.chance(0.6) {
+                    self.whole();
                 } else if let Some((context, tags)) = self.tags.first() {
                     let (space, first) = (context.space.clone(), tags.first());
-                    self.rig.world.spawn(move || _ = space.wait_copies_gone(first, 2));
+                    self.rig.world.spawn(move || _ = space.wait_aliases_gone(first, 2));
                 }
             }
             84..90 => {

@@ -2,7 +2,7 @@
 //! A card, processes and contexts, and what must hold of them at any time.
 
 use crate::abi::message::{CODE, Fence, FwLog, PageRevoke, QpQuery, Typed};
-use crate::abi::{card::*, counters::*, ioctl::copied_va, ring::*};
+use crate::abi::{alias::*, card::*, counters::*, ring::*};
 use crate::card::regs::Regs;
 use crate::card::{Card, CardConfig, Entry, PAGE, State};
 use crate::hardware::{Ask, Bar, Hardware};
@@ -249,6 +249,11 @@ pub(super) fn image() -> Vec<u8> {
 /// Tag `n` of the sending half of a queue pair's row.
 pub(super) fn send_tag(qpn: u32, n: u32) -> u32 {
     TAG_SENDS << 16 | qpn << TAG_SENDS_QPN | n
+}
+
+/// Whether what is under an alias may be a copy.
+fn may_copy(alias: u32) -> bool {
+    matches!(alias_policy(alias), (First::Copy, _) | (_, Again::Copy))
 }
 
 /// Tag `n` of the receiving half.
@@ -636,7 +641,9 @@ impl Rig {
                 assert!(pair[0].first + pair[0].pages <= pair[1].first, "a page is mapped by two requests at a time");
             }
             // Who was charged came before all others of its kind, unless one was charged, and failed, since the last look.
-            let pins = |r: &ShownRequest| copied_va(bytes(r.first)).is_none();
+            let pins = |r: &ShownRequest| {
+                r.tag != u32::MAX && aliased_va(bytes(r.first)).is_none_or(|(alias, _)| !may_copy(alias))
+            };
             let charged = |r: &ShownRequest| failed == self.before.failed && pins(r) && r.flags & CHARGED != 0;
             for (n, request) in now.requests.iter().enumerate().filter(|(_, r)| charged(r)) {
                 let was = before.requests.iter().any(|r| r.tag == request.tag && r.flags & CHARGED != 0);
@@ -781,14 +788,14 @@ impl Rig {
             assert!(page.is_some() || shown(context).pages.len() == 256, "a page that the driver does not know");
             assert!(page.is_none_or(|p| p.write == entry.write));
             let mm = context.space.mm.as_raw() as usize;
-            if let Some((_, va)) = copied_va(bytes(entry.vpn)) {
-                let of = self.surroundings.memory.borrow().copied(entry.bus).map(|(mm, vpn, _)| (mm, vpn));
-                assert_eq!(of, Some((mm, va / PAGE)), "vc_6: the copy of another page");
+            let vpn = aliased_va(bytes(entry.vpn)).map_or(entry.vpn, |(_, va)| va / PAGE);
+            if let Some((of, page, _)) = self.surroundings.memory.borrow().copied(entry.bus) {
+                assert_eq!((of, page), (mm, vpn), "vc_6: the copy of another page");
                 continue;
             }
             let (frame, write) = self.surroundings.memory.borrow().behind(entry.bus);
             assert!(
-                self.surroundings.memory.borrow().maps(mm, entry.vpn, frame, write),
+                self.surroundings.memory.borrow().maps(mm, vpn, frame, write),
                 "decision_18: page {:#x} stays, and is not what the process has there",
                 entry.vpn
             );

@@ -14,6 +14,8 @@
 //! another has its number now; 0 means whoever has the number. Events carry the identity of
 //! their object, and those that wait are dropped with it.
 
+use super::wqe;
+
 /// ioctl type byte of Berth.
 pub const IOC_TYPE: u32 = 0xb7;
 
@@ -42,8 +44,11 @@ pub const IOC_DESTROY_CQ: u32 = iowr(0x11, core::mem::size_of::<Handle>());
 pub const IOC_CREATE_QP: u32 = iowr(0x12, core::mem::size_of::<CreateQp>());
 /// Destroys a queue pair; returns when the card has let go of it.
 pub const IOC_DESTROY_QP: u32 = iowr(0x13, core::mem::size_of::<Handle>());
-/// Lets tags of copies be used again: waits for a while until the card has none of the copies under them (else `EBUSY`).
-pub const IOC_COPIES: u32 = iowr(0x16, core::mem::size_of::<Copies>());
+/// Lets aliases be used again: waits for a while until the card has no memory under them (else `EBUSY`).
+pub const IOC_ALIASES: u32 = iowr(0x16, core::mem::size_of::<Aliases>());
+/// Says which memory the element that is about to be posted under an alias has, so that all of it is pinned when the card asks
+/// for the first block (VC-7).
+pub const IOC_WHOLE: u32 = iowr(0x1d, core::mem::size_of::<Whole>());
 /// State of a queue pair.
 pub const IOC_QUERY_QP: u32 = iowr(0x14, core::mem::size_of::<QueryQp>());
 /// Changes when a queue pair's credit lists go, from the next one on (CR-5 to CR-9).
@@ -321,72 +326,58 @@ pub struct CreateQp {
     pub peer_reads: u16,
     /// in: identity of that domain, or 0.
     pub domain_identity: u64,
-    /// in: whether sends are to go by copy (VC-6): `MEMORY_*`.
-    pub memory: u32,
-    /// out: first of its `COPY_TAGS` tags of copies, 0: it has none. `ENOSPC` if `MEMORY_COPY` finds none free.
-    pub copy_tag: u32,
-    /// out: with `MEMORY_AUTO`, sends of up to so many bytes are cheaper by copy. `IOC_COPIES` says it anew.
+    /// in: whether sends may choose how their memory reaches the card (VC-10): `ALIASES*`.
+    pub aliases: u32,
+    /// out: first of its aliases, 0: it has none. `ENOSPC` if `ALIASES` finds none free.
+    pub first_alias: u32,
+    /// Must be zero.
+    pub reserved: u64,
+}
+
+/// `CreateQp::aliases`: sends are posted at the process's own addresses: their memory is pinned (VC-2, VC-4).
+pub const ALIASES_NONE: u32 = 0;
+/// `CreateQp::aliases`: sends may be posted at addresses of [`alias_va`](super::alias::alias_va), and so choose how their memory
+/// reaches the card (VC-10). `EOPNOTSUPP` without room for copies.
+pub const ALIASES: u32 = 1;
+/// `CreateQp::aliases`: likewise, if some are free and there is room.
+pub const ALIASES_IF_FREE: u32 = 2;
+
+/// `IOC_ALIASES`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Aliases {
+    /// in: QPN.
+    pub qpn: u32,
+    /// in: first of the aliases, of those of the queue pair. All elements under them are complete.
+    pub first: u32,
+    /// in: how many (0: none).
+    pub aliases: u32,
+    /// in: elements since the last call that were posted at addresses of the process itself.
+    pub pinned: u32,
+    /// out: sends of up to so many bytes are cheaper by copy.
     pub copy_most: u32,
     /// Must be zero.
     pub reserved: u32,
-}
-
-/// `CreateQp::memory`: the memory of sends is pinned (VC-2).
-pub const MEMORY_PIN: u32 = 0;
-/// `CreateQp::memory`: sends may be posted by copy (VC-5, VC-6), at addresses of [`copy_va`]. `EOPNOTSUPP` without room for copies.
-pub const MEMORY_COPY: u32 = 1;
-/// `CreateQp::memory`: likewise, if tags are free and there is room.
-pub const MEMORY_AUTO: u32 = 2;
-
-/// Tags that a queue pair has for copies.
-pub const COPY_TAGS: u32 = 128;
-/// Queue pairs of a context that have tags. Tags are `COPY_TAGS` to `COPY_TAGS * (COPY_QPS + 1) - 1`.
-pub const COPY_QPS: u32 = 15;
-/// Bit of a virtual address that makes it one of copies.
-const COPY_BIT: u32 = 59;
-/// Lowest bit of its tag.
-const COPY_TAG_BIT: u32 = 48;
-/// Pages that the same address lies further on under the next tag, so that the translation table has other places for it.
-const COPY_STEP: u64 = 37 * 4096;
-/// Virtual addresses below this can be sent from by copy.
-pub const COPY_END: u64 = 1 << 47;
-
-/// The address at which the card finds a copy of the process's memory at `va` (below `COPY_END`) under `tag`.
-///
-/// The translation table knows pages by their address alone, and who finds a page there does not ask the driver. Under a
-/// tag of its own a send never meets what was copied for another one. A process uses a tag again when the elements with
-/// it are complete and `IOC_COPIES` has said that their copies are gone. An element that is posted so only sends.
-pub const fn copy_va(tag: u32, va: u64) -> u64 {
-    1 << COPY_BIT | (tag as u64) << COPY_TAG_BIT | (va + tag as u64 * COPY_STEP)
-}
-
-/// Tag and virtual address of the process that an address of copies stands for; `None` if it is none.
-pub const fn copied_va(va: u64) -> Option<(u32, u64)> {
-    if va >> COPY_BIT != 1 {
-        return None;
-    }
-    let tag = (va >> COPY_TAG_BIT) as u32 & ((1 << (COPY_BIT - COPY_TAG_BIT)) - 1);
-    let low = va & ((1 << COPY_TAG_BIT) - 1);
-    match low.checked_sub(tag as u64 * COPY_STEP) {
-        Some(va) if va < COPY_END => Some((tag, va)),
-        _ => None,
-    }
-}
-
-/// `IOC_COPIES`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Copies {
-    /// in: QPN.
-    pub qpn: u32,
-    /// in: first of the tags, of those of the queue pair. All elements with these tags are complete.
-    pub first: u32,
-    /// in: how many (0: none).
-    pub tags: u32,
-    /// out: sends of up to so many bytes are cheaper by copy.
-    pub copy_most: u32,
     /// in: identity of the queue pair, or 0.
     pub identity: u64,
+}
+
+/// `IOC_WHOLE`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Whole {
+    /// in: QPN.
+    pub qpn: u32,
+    /// in: alias of the element, of those whose sends are pinned as a whole.
+    pub alias: u32,
+    /// in: identity of the queue pair, or 0.
+    pub identity: u64,
+    /// in: ranges in use, at least 1.
+    pub ranges: u32,
+    /// Must be zero.
+    pub reserved: u32,
+    /// in: where the memory is in the process.
+    pub range: [wqe::Sge; wqe::MAX_SGE],
 }
 
 /// `IOC_REGISTER`, `IOC_REBIND`.

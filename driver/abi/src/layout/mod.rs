@@ -92,6 +92,7 @@ pub const fn wide(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
 }
 
+pub mod alias;
 pub mod card;
 pub mod counters;
 pub mod cpu;

@@ -24,6 +24,8 @@ pub const TAG_SENDS: u32 = 1;
 pub const TAG_RECEIVES: u32 = 2;
 /// Lowest of the bits of such a tag, up to 15, that are the QPN of a sending half.
 pub const TAG_SENDS_QPN: u32 = 6;
+/// Bit of such a tag that is set if a packet goes again.
+pub const TAG_SENDS_AGAIN: u32 = TAG_SENDS_QPN - 1;
 /// Lowest of the bits of such a tag, up to 15, that are the QPN of a receiving half.
 pub const TAG_RECEIVES_QPN: u32 = 4;
 

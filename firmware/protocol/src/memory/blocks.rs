@@ -52,7 +52,14 @@ impl Costs {
 
     /// Blocks of up to so many bytes are cheaper as copies.
     pub fn threshold(&self) -> u32 {
-        let bytes = (self.pin as u64 * 1024).checked_div(self.copy as u64).unwrap_or(0);
+        self.threshold_of(1, 1)
+    }
+
+    /// The same, if the host was asked for `asked` of the last `blocks` blocks that were pinned (at least 1): the others were
+    /// still pinned.
+    pub fn threshold_of(&self, asked: u32, blocks: u32) -> u32 {
+        let pin = self.pin as u64 * asked.min(blocks) as u64 / blocks.max(1) as u64;
+        let bytes = (pin * 1024).checked_div(self.copy as u64).unwrap_or(0);
         bytes.min(u32::MAX as u64) as u32
     }
 
