@@ -8,7 +8,7 @@ use berth_protocol::memory::blocks::{self, BlockError, Outcome, Sender, Transmit
 use berth_protocol::memory::context::{Again, Choice, First, Place, Policy, Span};
 use berth_protocol::memory::pins::{self, Answer as Page, Pins, Request, Served, Usage};
 use berth_protocol::memory::receives::{self, Receives};
-use berth_protocol::service::grow::Answer;
+use berth_protocol::service::grow::{self, ANSWER_BYTES, Answer, Hello, Offer, Tally};
 use berth_protocol::service::indicate::{Driver, DriverAction, Nic, NicAction, Pool, Settings};
 
 use crate::input::Input;
@@ -27,8 +27,13 @@ pub fn run(data: &[u8]) {
 fn answer(input: &mut Input<'_>) {
     let phase = input.u32();
     if let Some(answer) = Answer::decode(input.rest(), phase) {
-        assert_eq!(answer.encode(), input.rest()[..berth_protocol::service::grow::ANSWER_BYTES]);
+        assert_eq!(answer.encode(), input.rest()[..ANSWER_BYTES]);
     }
+    let bytes = input.rest();
+    assert!(Hello::decode(bytes).is_none_or(|hello| hello.encode() == bytes));
+    assert!(Offer::decode(bytes).is_none_or(|offer| offer.encode() == bytes));
+    assert!(grow::Request::decode(bytes).is_none_or(|request| request.encode() == bytes));
+    assert!(Tally::decode(bytes).is_none_or(|tally| tally.encode() == bytes[..tally.encode().len()]));
     let answer = Answer { phase: phase.max(1), granted: input.below(2) == 1, addr: input.u64(), ..Answer::default() };
     assert_eq!(Answer::decode(&answer.encode(), answer.phase), Some(answer));
 }

@@ -119,13 +119,13 @@ impl Store for Words {
 }
 
 fn growing() {
-    let config = black_box(grow::Config { sizes: [512, 2048, 8192], count: 16, share: 75 });
+    let config = black_box(grow::Config { sizes: [512, 2048, 8192], count: 16, share: 75, rendezvous: 8192 });
     black_box(grow::Config::<2>::default());
     let mut sender: grow::Sender<3> = grow::Sender::new(config);
     let mut lengths = [0; 8];
     let mut bytes = [0; 64];
     calls!(sender: send(memory(&mut lengths)), poll(), look(memory(&mut bytes)), provisioned(true), released(1, 2));
-    calls!(sender: memory(), levels(), growing());
+    calls!(sender: memory(), levels(), growing(), room(), remote());
     let mut receiver = grow::Receiver::new(config);
     calls!(receiver: message(), request(1, 2), provisioned(Some((1, 2))), consumed(1), waiting(), poll(), repeat());
     calls!(receiver: memory(), level());
@@ -135,7 +135,14 @@ fn growing() {
     black_box(Footprint::of(&config, black_box(1), black_box(2), black_box(3)));
     black_box(Footprint::crossover(&config, black_box(1)));
     let mut config = config;
-    calls!(config: size(1), bytes(1), limit(1));
+    calls!(config: size(1), bytes(1), limit(1), offers(1), digest(), level_of(1));
+    let layouts = black_box((grow::Hello::default(), grow::Request::default(), grow::Offer::default()));
+    black_box((layouts.0.encode(), layouts.1.encode(), layouts.2.encode()));
+    let bytes = memory(&mut bytes);
+    black_box((grow::Hello::decode(bytes), grow::Request::decode(bytes), grow::Offer::decode(bytes)));
+    black_box(grow::Frame::of(black_box(1)).map(grow::Frame::code));
+    let tally = black_box(grow::Tally::default());
+    black_box((tally.encode(), grow::Tally::decode(bytes), tally.since(&black_box(tally), 1, black_box(2))));
 }
 
 fn indicate() {

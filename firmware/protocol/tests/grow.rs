@@ -2,8 +2,8 @@
 //! Buffers that grow: both ends, the memory between them, and hosts that run out of it.
 
 use berth_protocol::service::grow::{
-    ANSWER_BYTES, Answer, Config, Footprint, GrowError, Progress, Receiver, ReceiverAction, Remote, Sender,
-    SenderAction,
+    ANSWER_BYTES, Answer, Config, Footprint, Frame, GrowError, Hello, News, OFFER_BYTES, Offer, Place, Progress,
+    Receiver, ReceiverAction, Remote, Request, Sender, SenderAction, Tally,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ mod common;
 
 /// What goes through the buffers, in order.
 #[derive(Debug)]
-enum Frame {
+enum InBuffer {
     Element { number: u32, len: u32, remote: Option<Remote> },
     Request { phase: u32, size: u32 },
 }
@@ -23,7 +23,7 @@ struct World<const L: usize> {
     rx: Receiver<L>,
     /// The sender's memory for the answer.
     memory: [u8; ANSWER_BYTES],
-    wire: VecDeque<Frame>,
+    wire: VecDeque<InBuffer>,
     releases: VecDeque<(u32, u32)>,
     /// Registered bytes as the hosts count them.
     host: [u64; 2],
@@ -61,7 +61,7 @@ impl<const L: usize> World<L> {
         };
         match action {
             SenderAction::Clear => self.memory = [0; ANSWER_BYTES],
-            SenderAction::Request { phase, size, .. } => self.wire.push_back(Frame::Request { phase, size }),
+            SenderAction::Request { phase, size, .. } => self.wire.push_back(InBuffer::Request { phase, size }),
             SenderAction::Provision { size, count } => {
                 if !self.refuse[0] {
                     self.host[0] += size as u64 * count as u64;
@@ -100,14 +100,14 @@ impl<const L: usize> World<L> {
 
     fn deliver(&mut self) -> bool {
         match self.wire.pop_front() {
-            Some(Frame::Element { number, len, remote }) => {
+            Some(InBuffer::Element { number, len, remote }) => {
                 let size = self.config.size(self.rx.level());
                 assert!(len <= size, "an element of {len} in a buffer of {size}");
                 assert_eq!(remote.map_or(self.config.size(0), |r| r.size), size, "the sender means the present set");
                 assert!(self.rx.message(), "no buffer is free");
                 self.got.push_back(number);
             }
-            Some(Frame::Request { phase, size }) => assert!(self.rx.request(phase, size)),
+            Some(InBuffer::Request { phase, size }) => assert!(self.rx.request(phase, size)),
             None => return false,
         }
         true
@@ -139,7 +139,8 @@ impl<const L: usize> World<L> {
             Progress::NotYet => None,
             Progress::Now { elements: n, remote, .. } => {
                 for len in &elements[..n] {
-                    self.wire.push_back(Frame::Element { number: self.number, len: *len, remote });
+                    let len = if self.config.offers(*len) { OFFER_BYTES as u32 } else { *len };
+                    self.wire.push_back(InBuffer::Element { number: self.number, len, remote });
                     self.number += 1;
                 }
                 Some(n)
@@ -185,7 +186,7 @@ fn be_2_be_3_be_5_an_element_above_the_threshold_makes_both_ends_exchange_their_
     assert!(w.tx.growing());
     assert!(w.tx() && w.tx(), "clears the memory, then asks");
     assert_eq!(w.memory, [0; ANSWER_BYTES]);
-    assert!(matches!(w.wire.front(), Some(Frame::Request { phase: 1, size: 8192 })), "through the small buffers");
+    assert!(matches!(w.wire.front(), Some(InBuffer::Request { phase: 1, size: 8192 })), "through the small buffers");
     assert_eq!(w.send(&[1]), Ok(None), "nothing else is sent in that direction");
     w.settle();
     assert_eq!((w.tx.memory(), w.rx.memory()), (128 << 10, 128 << 10));
@@ -193,7 +194,6 @@ fn be_2_be_3_be_5_an_element_above_the_threshold_makes_both_ends_exchange_their_
     let remote = Remote { addr: 0x7f00_0000, rkey: 8192, size: 8192 };
     assert_eq!(w.tx.send(&[385, 8192]), Ok(Progress::Now { elements: 2, slot: 0, remote: Some(remote) }));
     assert_eq!(w.tx.send(&[385]), Ok(Progress::Now { elements: 1, slot: 2, remote: Some(remote) }));
-    assert_eq!(w.tx.send(&[8193]), Err(GrowError::TooLarge));
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn be_6_a_vector_is_cut_before_its_first_element_that_is_too_large() {
 
 #[test]
 fn be_7_more_than_two_phases() {
-    let mut w = World::new(Config { sizes: [512, 5120, 20480], count: 4, share: 75 });
+    let mut w = World::new(Config { sizes: [512, 5120, 20480], count: 4, share: 75, rendezvous: u32::MAX });
     for (len, level) in [(512, 1), (3840, 1), (5000, 2), (20480, 2)] {
         while w.send(&[len]) == Ok(None) {
             w.settle();
@@ -345,10 +345,72 @@ fn be_7_more_than_two_phases() {
         w.settle();
     }
     assert_eq!((w.host, w.answers), ([4 * 20480; 2], 2));
-    let mut w = World::new(Config { sizes: [512, 5120, 20480], count: 4, share: 75 });
+    let mut w = World::new(Config { sizes: [512, 5120, 20480], count: 4, share: 75, rendezvous: u32::MAX });
     assert_eq!(w.send(&[15000]), Ok(None));
     w.settle();
     assert_eq!((w.tx.levels(), w.answers), ((2, 2), 1), "straight to what is needed");
+}
+
+#[test]
+fn be_7_an_element_larger_than_the_largest_level_fails_by_name() {
+    let mut w = World::new(Config { rendezvous: u32::MAX, ..Config::default() });
+    assert_eq!(w.send(&[100, 8193]), Ok(Some(1)));
+    assert_eq!(w.send(&[8193]), Err(GrowError::TooLarge));
+    assert!(!w.tx.growing());
+}
+
+#[test]
+fn be_9_an_element_above_the_size_for_rendezvous_takes_a_small_buffer_and_starts_no_enlargement() {
+    let mut w = world();
+    assert_eq!(w.send(&[100, 8193, u32::MAX, 200]), Ok(Some(4)));
+    w.settle();
+    assert_eq!((w.rx.waiting(), w.tx.levels(), w.tx.room()), (4, (0, 0), 11));
+    assert_eq!(w.consume(2), [0, 1]);
+    w.settle();
+    assert_eq!(w.tx.room(), 13);
+    assert_eq!(w.send(&[8192]), Ok(None), "it goes through a larger buffer");
+    assert_eq!((w.tx.growing(), w.tx.room()), (true, 0));
+}
+
+#[test]
+fn be_9_what_ends_tell_each_other_is_read_as_it_was_written_and_nothing_else_is() {
+    let [control, set] = [(0x1122_3344_5566_7788, 9), (u64::MAX, 8)].map(|(addr, rkey)| Place { addr, rkey });
+    let hello = Hello { control, set, digest: Config::default().digest() };
+    let bytes = hello.encode();
+    assert_eq!(
+        (Hello::decode(&bytes), Hello::decode(&bytes[..31]), Hello::decode(&[0; 32])),
+        (Some(hello), None, None)
+    );
+    let request = Request { phase: 7, size: 8192 };
+    assert_eq!(request.encode(), [0, 0, 0, 7, 0, 0, 32, 0]);
+    assert_eq!((Request::decode(&request.encode()), Request::decode(&[0; 9])), (Some(request), None));
+    let offer = Offer { place: control, len: 1 << 20 };
+    assert_eq!((Offer::decode(&offer.encode()), Offer::decode(&[0; 15])), (Some(offer), None));
+    assert_eq!(Offer::decode(&Offer { place: set, len: 1 }.encode()), None, "it wraps");
+    for code in 0..9 {
+        assert_eq!(Frame::of(code).map(Frame::code), (code < 5).then_some(code));
+    }
+    let other = Config { sizes: [520, 8192], ..Config::default() };
+    let swapped = Config { sizes: [8192, 512], ..Config::default() };
+    let digests = [Config::default(), other, swapped, Config { share: 74, ..other }].map(|config| config.digest());
+    assert!((0..4).all(|a| (0..a).all(|b| digests[a] != digests[b])));
+}
+
+#[test]
+fn be_9_a_tally_counts_only_whole_and_only_if_it_can_be() {
+    let tally = Tally { set: 3, freed: 0xffff_fffe, consumed: 5 };
+    assert_eq!(Tally::decode(&tally.encode()), Some(tally));
+    assert_eq!(Tally::decode(&[0; 16]), None, "memory as it is at first");
+    for bit in 0..128 {
+        let mut bad = tally.encode();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(Tally::decode(&bad), None, "bit {bit}");
+    }
+    let next = Tally { freed: 1, consumed: 9, ..tally };
+    assert_eq!(next.since(&tally, 16, 4), Some(News { freed: 3, consumed: 4 }));
+    assert_eq!((next.since(&tally, 2, 4), next.since(&tally, 16, 3)), (None, None));
+    assert_eq!(Tally { set: 4, ..next }.since(&tally, 16, 4), Some(News { freed: 1, consumed: 4 }), "of a new set");
+    assert_eq!(tally.since(&next, 16, 4), None, "it goes back");
 }
 
 #[test]
@@ -454,7 +516,7 @@ impl Application {
 }
 
 fn follow(share: u8, count: u32, ops: &[Op]) {
-    let mut w = World::new(Config { sizes: [64, 500, 4000], count, share });
+    let mut w = World::new(Config { sizes: [64, 500, 4000], count, share, rendezvous: 2000 });
     w.hold_answers = true;
     let mut application = Application { messages: VecDeque::new(), elements: 0, consumed: 0 };
     for op in ops {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Buffers that grow when needed (BE-1 … BE-8), for messaging libraries that keep registered
+//! Buffers that grow when needed (BE-1 … BE-9), for messaging libraries that keep registered
 //! buffers per connection: small ones at first, larger ones when an element needs them.
 //!
 //! One direction of a connection has a [`Sender`] and a [`Receiver`] with sets of equally many, equally large buffers.
@@ -7,10 +7,18 @@
 //! nothing else is sent in that direction. The receiver provisions the larger set, releases the old one, and writes its
 //! [`Answer`] into that memory, repeatedly until something has come through the new set. The sender polls the memory;
 //! an incomplete answer counts as "not yet". Then it exchanges its own buffers. No call waits.
+//!
+//! An element above the size for rendezvous starts no enlargement: an [`Offer`] of it takes a buffer, and its memory is
+//! the receiver's to READ until a [`Tally`] says that it was consumed (BE-9).
+
+mod layout;
 
 use crate::base::bound::at_most;
-use crate::base::crc::Crc;
 use crate::base::rule::{self, Rule};
+
+pub use layout::{
+    Frame, HELLO_BYTES, Hello, News, OFFER_BYTES, Offer, Place, REQUEST_BYTES, Request, TALLY_BYTES, Tally,
+};
 
 /// Sizes of the sets, the same at both ends (BE-1, BE-3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,13 +29,16 @@ pub struct Config<const LEVELS: usize> {
     pub count: u32,
     /// An element of more than so many percent of a buffer starts enlargement (BE-2), 1 ..= 100.
     pub share: u8,
+    /// An element of more bytes is offered to the receiver, who READs it (BE-9); [`u32::MAX`]: none is.
+    pub rendezvous: u32,
 }
 
 impl Default for Config<2> {
     /// 16 buffers of 512 bytes, then of 8 KiB; enlargement above 75 %. Both directions of an end
-    /// take 16 KiB, where a fixed scheme of that many 8 KiB buffers takes 256 KiB (BE-8).
+    /// take 16 KiB, where a fixed scheme of that many 8 KiB buffers takes 256 KiB (BE-8). Rendezvous for what no buffer
+    /// takes: for less, a copy costs less than to register memory and to end that again, which are two system calls.
     fn default() -> Self {
-        Self { sizes: [512, 8192], count: 16, share: 75 }
+        Self { sizes: [512, 8192], count: 16, share: 75, rendezvous: 8192 }
     }
 }
 
@@ -50,13 +61,30 @@ impl<const LEVELS: usize> Config<LEVELS> {
         }
     }
 
+    /// Whether an element of `len` bytes is offered instead of sent (BE-9).
+    pub const fn offers(&self, len: u32) -> bool {
+        len > self.rendezvous
+    }
+
+    /// Bytes that an element of `len` bytes has in a buffer.
+    fn carried(&self, len: u32) -> u32 {
+        if self.offers(len) { OFFER_BYTES as u32 } else { len }
+    }
+
+    /// A number that is the same at both ends of a connection.
+    pub fn digest(&self) -> u32 {
+        let rest = layout::checksum(&layout::join::<3, 12>([self.count, self.share as u32, self.rendezvous]));
+        let sizes = at_most(LEVELS, self.sizes);
+        sizes.fold(rest, |sum, size| layout::checksum(&layout::join::<2, 8>([sum, size])))
+    }
+
     /// The lowest level above `level` whose buffers take an element of `len` bytes.
     fn level_for(&self, level: usize, len: u32) -> Option<usize> {
         (level + 1..LEVELS).find(|l| len <= self.limit(*l))
     }
 
     /// The level of buffers of `size` bytes.
-    fn level_of(&self, size: u32) -> Option<usize> {
+    pub fn level_of(&self, size: u32) -> Option<usize> {
         self.sizes.iter().position(|s| *s == size)
     }
 }
@@ -120,9 +148,7 @@ impl Answer {
 
 /// CRC-32 of what lies before it.
 fn checksum(memory: &[u8]) -> u32 {
-    let mut crc = Crc::new();
-    crc.update(memory.get(..28).unwrap_or(&[]));
-    crc.finish()
+    layout::checksum(memory.get(..28).unwrap_or(&[]))
 }
 
 /// Why a message failed. The buffers are as they were, and the connection goes on (BE-3).
@@ -147,7 +173,7 @@ pub enum Progress {
         elements: usize,
         /// Number of the first buffer.
         slot: u32,
-        /// Where that set is: `None` for the first, whose buffers are posted receives.
+        /// Where that set is: `None` for the first, which both ends know from the beginning.
         remote: Option<Remote>,
     },
     /// Zero bytes yet: larger buffers are on their way, or all buffers are in use (BE-2, BE-7).
@@ -265,15 +291,14 @@ impl<const LEVELS: usize, const PHASES: u32> Sender<LEVELS, PHASES> {
         }
         let level = self.own.min(self.peer);
         let limit = self.config.limit(level);
-        // One buffer is kept for a request, while there may be one.
-        let room = self.free.saturating_sub((self.peer + 1 < LEVELS) as u32);
-        let fit = elements.iter().take_while(|len| **len <= limit).count();
+        let room = self.room();
+        let fit = elements.iter().take_while(|len| self.config.carried(**len) <= limit).count();
         let now = fit.min(room as usize);
         if now > 0 || elements.is_empty() {
             let slot = self.take(now as u32);
             return Ok(Progress::Now { elements: now, slot, remote: self.remote });
         }
-        let Some(len) = elements.first().copied().filter(|_| fit == 0) else {
+        let Some(len) = elements.first().map(|len| self.config.carried(*len)).filter(|_| fit == 0) else {
             return Ok(Progress::NotYet);
         };
         let target = self.config.level_for(level, len).ok_or(GrowError::TooLarge)?;
@@ -356,6 +381,18 @@ impl<const LEVELS: usize, const PHASES: u32> Sender<LEVELS, PHASES> {
         if phase == self.set {
             self.free = self.free.saturating_add(n).min(self.config.count);
         }
+    }
+
+    /// Elements that [`Sender::send`] would take now if they are not too large.
+    pub fn room(&self) -> u32 {
+        // One buffer is kept for a request, while there may be one.
+        let kept = (self.peer + 1 < LEVELS) as u32;
+        if self.state == State::Steady { self.free.saturating_sub(kept) } else { 0 }
+    }
+
+    /// Where the receiver's set is, as [`Progress::Now`] says.
+    pub const fn remote(&self) -> Option<Remote> {
+        self.remote
     }
 
     /// Bytes that this end has registered for the direction.
