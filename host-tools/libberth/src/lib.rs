@@ -13,6 +13,7 @@
 //!   peer's, [`WorkRequest::source`] reads from it (QP-3). [`FileRegion`] is a file of which peers have the key,
 //!   [`BufferRegion`] an owned buffer.
 //! * [`Stream`] is a byte stream each way over one queue pair with owned buffers: no `unsafe`.
+//! * [`Channel`] takes vectors of slices through small buffers, which grow when they need to (BE-1 … BE-9): no `unsafe`.
 //!
 //! ```no_run
 //! use libberth::{Context, Device, QpConfig, Stream};
@@ -50,6 +51,7 @@
 //! number of them may wait for the same thing.
 
 mod cap;
+mod channel;
 mod cm;
 mod context;
 mod counters;
@@ -71,6 +73,7 @@ mod wait;
 
 pub use berth_abi as abi;
 pub use cap::{Cap, CapGroup, CapMember, CapPart};
+pub use channel::{Arrived, Channel, ChannelConfig, ChannelError, Fetched, Refused, Status as ChannelStatus};
 pub use cm::{Listener, Request};
 pub use context::{AccessKind, Context, ContextEvent, PeerAccess, Pinned};
 pub use counters::{Counters, Named};

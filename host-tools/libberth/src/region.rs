@@ -179,7 +179,7 @@ impl Region {
     }
 
     /// As [`Region::unbind`]; answers whether the memory may go. If not, the card may still use it.
-    fn let_go(&self) -> bool {
+    pub(crate) fn let_go(&self) -> bool {
         matches!(self.unbind(), Ok(()) | Err(Error::DeviceLost | Error::NotFound { .. }))
     }
 }
@@ -263,7 +263,7 @@ impl Drop for FileRegion {
 /// When it has been dropped, no access to it is under way, and none comes.
 #[derive(Debug)]
 pub struct BufferRegion {
-    /// `None` when it is being dropped only.
+    /// `None` when it is being dropped, or was taken out.
     buffer: Option<Buffer>,
     region: Region,
 }
@@ -275,10 +275,22 @@ impl BufferRegion {
     /// As [`ProtectionDomain::register`].
     pub fn new(domain: &ProtectionDomain, buffer: Buffer) -> Result<Self> {
         let access = Access { read: true, atomic: true, ..Access::WRITE };
+        Self::with(domain, buffer, access).map_err(|(error, _)| error)
+    }
+
+    /// As [`BufferRegion::new`] with other rights; gives the buffer back if that cannot be.
+    pub(crate) fn with(domain: &ProtectionDomain, buffer: Buffer, access: Access) -> Result<Self, (Error, Buffer)> {
         let va = buffer.mapping().as_ptr() as u64;
         // SAFETY: the buffer is kept until the region has been unbound, and is handed out to nobody here.
-        let region = unsafe { domain.register(va, buffer.len() as u64, access) }?;
-        Ok(Self { buffer: Some(buffer), region })
+        match unsafe { domain.register(va, buffer.len() as u64, access) } {
+            Ok(region) => Ok(Self { buffer: Some(buffer), region }),
+            Err(error) => Err((error, buffer)),
+        }
+    }
+
+    /// Takes the buffer from the peers; `None` if the card may still use it.
+    pub(crate) fn into_buffer(mut self) -> Option<Buffer> {
+        if self.region.let_go() { self.buffer.take() } else { None }
     }
 
     /// Its first byte, to be told to peers.
@@ -290,7 +302,7 @@ impl BufferRegion {
 
 impl Drop for BufferRegion {
     fn drop(&mut self) {
-        if !self.region.let_go() {
+        if self.buffer.is_some() && !self.region.let_go() {
             self.buffer.take().into_iter().for_each(Buffer::leak);
         }
     }

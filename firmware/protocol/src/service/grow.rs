@@ -17,7 +17,8 @@ use crate::base::bound::at_most;
 use crate::base::rule::{self, Rule};
 
 pub use layout::{
-    Frame, HELLO_BYTES, Hello, News, OFFER_BYTES, Offer, Place, REQUEST_BYTES, Request, TALLY_BYTES, Tally,
+    ANSWER_AT, CONTROL_BYTES, Frame, HELLO_BYTES, Hello, News, OFFER_BYTES, Offer, Place, REQUEST_BYTES, Request,
+    TALLY_AT, TALLY_BYTES, Tally,
 };
 
 /// Sizes of the sets, the same at both ends (BE-1, BE-3).
@@ -91,6 +92,8 @@ impl<const LEVELS: usize> Config<LEVELS> {
 
 /// Bytes of an answer in memory.
 pub const ANSWER_BYTES: usize = 36;
+
+const _: () = assert!(ANSWER_AT + ANSWER_BYTES <= TALLY_AT && CONTROL_BYTES.is_multiple_of(8));
 
 /// The receiver's answer (BE-4). In memory, big-endian: head flag (32 bits, the phase), 1 or 0 for
 /// granted or refused (32), address (64), RKey (32), bytes of a buffer (32), buffers (32),

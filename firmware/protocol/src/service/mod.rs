@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Services beside the stream connection: datagrams without and with reliability, the indicate window, and buffers that
-//! grow, which no card runs yet; and raw queues, which RTL has.
+//! Services beside the stream connection: datagrams without and with reliability, and the indicate window, which no card
+//! runs yet; buffers that grow, which libberth runs; and raw queues, which RTL has.
 
 pub mod datagram;
 pub mod grow;

@@ -14,6 +14,13 @@ pub const OFFER_BYTES: usize = 16;
 /// Bytes of a [`Tally`] in memory.
 pub const TALLY_BYTES: usize = 16;
 
+/// Where the answer stands in the memory that an end gives its peer to write to, the *control memory*.
+pub const ANSWER_AT: usize = 0;
+/// Where the tally stands in it.
+pub const TALLY_AT: usize = 40;
+/// Bytes of the control memory, a multiple of 8.
+pub const CONTROL_BYTES: usize = TALLY_AT + TALLY_BYTES;
+
 /// "BE" and the version of these layouts.
 const MAGIC: u32 = 0x4245_0001;
 
