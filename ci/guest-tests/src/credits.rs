@@ -288,7 +288,7 @@ fn number(text: &str, key: &str) -> Res<u64> {
 }
 
 /// Runs with faults on the wire and takes them away afterwards, whatever happens.
-fn with_faults(env: &Env, faults: &str, body: impl FnOnce() -> Res) -> Res {
+pub fn with_faults(env: &Env, faults: &str, body: impl FnOnce() -> Res) -> Res {
     if env.role == Role::A {
         env.sim(&format!("faults {faults} seed={}", env.seed & 0xffff_ffff))?;
     }

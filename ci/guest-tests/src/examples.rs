@@ -11,7 +11,7 @@ use crate::{ensure, ensure_eq, tests};
 
 tests! {
     Pair: example_send_and_receive_move_a_file;
-    One: example_inline_messages_arrive, example_wait_polls_and_sleeps;
+    One: example_inline_messages_arrive, example_wait_polls_and_sleeps, example_channel_grows;
 }
 
 /// Runs an example, tells `line` what it prints, line by line, and answers all of it; fails when the example fails.
@@ -77,5 +77,11 @@ fn example_inline_messages_arrive(env: &Env) -> Res {
 fn example_wait_polls_and_sleeps(env: &Env) -> Res {
     let text = example("wait", &[&env.own_ip.to_string(), "832"])?;
     ensure!(text.contains("polled") && text.contains("waited for"), "{text}");
+    Ok(())
+}
+
+fn example_channel_grows(env: &Env) -> Res {
+    let text = example("channel", &[&env.own_ip.to_string(), "833"])?;
+    ensure!(text.contains("sent 19 bytes\n") && text.contains("received 8000 bytes\n"), "{text}");
     Ok(())
 }

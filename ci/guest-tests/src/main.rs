@@ -12,6 +12,7 @@
 mod args;
 mod bad_input;
 mod basics;
+mod channels;
 mod connections;
 mod count;
 mod credits;

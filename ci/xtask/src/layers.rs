@@ -105,7 +105,7 @@ const TREES: &[Tree] = &[
             &["test", "util"],
             &["basics", "connections", "count", "credits", "examples", "faults", "memory", "tool"],
             &["bad_input", "service", "syscalls"],
-            &["disk", "endurance", "field", "machine", "net", "remote", "rivals", "trouble"],
+            &["channels", "disk", "endurance", "field", "machine", "net", "remote", "rivals", "trouble"],
             &["lifecycle"],
             &["helpers", "runner"],
         ],

@@ -33,7 +33,7 @@ pub fn guest_programs(flavour: Flavour) -> &'static [&'static str] {
 }
 
 /// Examples of `libberth` that go into the guests, as `example-NAME`.
-pub const GUEST_EXAMPLES: [&str; 5] = ["send", "receive", "inline", "wait", "disk"];
+pub const GUEST_EXAMPLES: [&str; 6] = ["send", "receive", "inline", "wait", "channel", "disk"];
 /// The target of the guests' programs. Named explicitly so that build scripts and procedural macros, which cannot
 /// be linked statically, are built apart.
 const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";

@@ -182,6 +182,10 @@ impl<M: Medium, const LEVELS: usize> Ends<M, LEVELS> {
         self.sending.unconsumed()
     }
 
+    pub(super) fn is_settled(&self) -> bool {
+        self.sending.unconsumed() == 0 && !self.telling && !self.receiving.has_news()
+    }
+
     pub(super) fn growing(&self) -> bool {
         self.sending.growing()
     }

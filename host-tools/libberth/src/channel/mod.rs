@@ -276,6 +276,12 @@ impl<const LEVELS: usize> Channel<LEVELS> {
         self.ends.unconsumed()
     }
 
+    /// Whether nothing is under way: the peer has consumed all that was sent, and has been told of all that was consumed here.
+    /// Then it may be dropped, if the peer sends nothing more.
+    pub fn is_settled(&self) -> bool {
+        self.ends.is_settled()
+    }
+
     /// Whether larger buffers have been asked for, and are not there yet.
     pub fn is_growing(&self) -> bool {
         self.ends.growing()

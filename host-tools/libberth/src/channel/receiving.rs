@@ -293,6 +293,11 @@ impl<M: Medium, const LEVELS: usize> Receiving<M, LEVELS> {
         self.act(medium);
     }
 
+    /// Whether the peer is to be told something.
+    pub(super) fn has_news(&self) -> bool {
+        self.untold > 0 || self.answer.is_some()
+    }
+
     pub(super) fn level(&self) -> usize {
         self.machine.level()
     }
