@@ -71,7 +71,18 @@ impl Net {
 
     /// The card does what an end has posted first; false if there is nothing.
     fn step(&mut self, end: usize) -> bool {
-        let Some(op) = self.posted[end].pop_front() else { return false };
+        let op = self.posted[end].pop_front();
+        op.is_some_and(|op| self.carry_out(end, op))
+    }
+
+    /// The card does the last WRITE without an immediate before all else, as when frames were lost.
+    fn step_ahead(&mut self, end: usize) -> bool {
+        let last = self.posted[end].iter().rposition(|op| matches!(op, Op::Now { code: None, .. }));
+        let op = last.and_then(|at| self.posted[end].remove(at));
+        op.is_some_and(|op| self.carry_out(end, op))
+    }
+
+    fn carry_out(&mut self, end: usize, op: Op) -> bool {
         let arrived = |code, len: usize| Ok(Event::Arrived { code: Some(code), len: len as u32 });
         match op {
             Op::Write { from, at, len, to, code, tag } => {
@@ -585,6 +596,7 @@ fn run(seed: u64) {
         match random.below(8) {
             0 | 1 => programs[end].send(&mut w.ends[end], &mut random, largest),
             2 | 3 => programs[end].receive(&mut w.ends[1 - end], &mut random),
+            4 if random.chance(0.3) => _ = w.net.borrow_mut().step_ahead(end),
             4 => _ = w.net.borrow_mut().step(end),
             5 => _ = w.net.borrow_mut().tell(end),
             6 => w.ends[end].progress().unwrap(),
