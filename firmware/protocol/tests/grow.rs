@@ -13,8 +13,8 @@ mod common;
 /// What goes through the buffers, in order.
 #[derive(Debug)]
 enum InBuffer {
-    Element { number: u32, len: u32, remote: Option<Remote> },
-    Request { phase: u32, size: u32 },
+    Element { number: u32, len: u32, slot: u32, remote: Option<Remote> },
+    Request { phase: u32, size: u32, slot: u32 },
 }
 
 struct World<const L: usize> {
@@ -29,7 +29,8 @@ struct World<const L: usize> {
     host: [u64; 2],
     refuse: [bool; 2],
     number: u32,
-    got: VecDeque<u32>,
+    /// What has come and was not consumed: its number, and the level and number of its buffer.
+    got: VecDeque<(u32, usize, u32)>,
     answers: u32,
     /// The answer does not reach memory by itself.
     hold_answers: bool,
@@ -61,7 +62,9 @@ impl<const L: usize> World<L> {
         };
         match action {
             SenderAction::Clear => self.memory = [0; ANSWER_BYTES],
-            SenderAction::Request { phase, size, .. } => self.wire.push_back(InBuffer::Request { phase, size }),
+            SenderAction::Request { phase, size, slot } => {
+                self.wire.push_back(InBuffer::Request { phase, size, slot });
+            }
             SenderAction::Provision { size, count } => {
                 if !self.refuse[0] {
                     self.host[0] += size as u64 * count as u64;
@@ -100,17 +103,28 @@ impl<const L: usize> World<L> {
 
     fn deliver(&mut self) -> bool {
         match self.wire.pop_front() {
-            Some(InBuffer::Element { number, len, remote }) => {
+            Some(InBuffer::Element { number, len, slot, remote }) => {
                 let size = self.config.size(self.rx.level());
                 assert!(len <= size, "an element of {len} in a buffer of {size}");
                 assert_eq!(remote.map_or(self.config.size(0), |r| r.size), size, "the sender means the present set");
                 assert!(self.rx.message(), "no buffer is free");
-                self.got.push_back(number);
+                self.fill(slot);
+                self.got.push_back((number, self.rx.level(), slot));
             }
-            Some(InBuffer::Request { phase, size }) => assert!(self.rx.request(phase, size)),
+            Some(InBuffer::Request { phase, size, slot }) => {
+                self.fill(slot);
+                assert!(self.rx.request(phase, size));
+            }
             None => return false,
         }
         true
+    }
+
+    /// Something is written to a buffer of the present set.
+    fn fill(&self, slot: u32) {
+        assert!(slot < self.config.count);
+        let level = self.rx.level();
+        assert!(self.got.iter().all(|m| (m.1, m.2) != (level, slot)), "buffer {slot} is overwritten");
     }
 
     fn release(&mut self) -> bool {
@@ -124,7 +138,7 @@ impl<const L: usize> World<L> {
     fn consume(&mut self, n: u32) -> Vec<u32> {
         let n = n.min(self.rx.waiting());
         assert!(self.rx.consumed(n));
-        self.got.drain(..n as usize).collect()
+        self.got.drain(..n as usize).map(|m| m.0).collect()
     }
 
     fn settle(&mut self) {
@@ -137,10 +151,11 @@ impl<const L: usize> World<L> {
     fn send(&mut self, elements: &[u32]) -> Result<Option<usize>, GrowError> {
         Ok(match self.tx.send(elements)? {
             Progress::NotYet => None,
-            Progress::Now { elements: n, remote, .. } => {
-                for len in &elements[..n] {
+            Progress::Now { elements: n, slot, remote } => {
+                for (slot, len) in (slot..).zip(&elements[..n]) {
+                    let slot = slot % self.config.count;
                     let len = if self.config.offers(*len) { OFFER_BYTES as u32 } else { *len };
-                    self.wire.push_back(InBuffer::Element { number: self.number, len, remote });
+                    self.wire.push_back(InBuffer::Element { number: self.number, len, slot, remote });
                     self.number += 1;
                 }
                 Some(n)
@@ -186,7 +201,10 @@ fn be_2_be_3_be_5_an_element_above_the_threshold_makes_both_ends_exchange_their_
     assert!(w.tx.growing());
     assert!(w.tx() && w.tx(), "clears the memory, then asks");
     assert_eq!(w.memory, [0; ANSWER_BYTES]);
-    assert!(matches!(w.wire.front(), Some(InBuffer::Request { phase: 1, size: 8192 })), "through the small buffers");
+    assert!(
+        matches!(w.wire.front(), Some(InBuffer::Request { phase: 1, size: 8192, slot: 0 })),
+        "through the small buffers"
+    );
     assert_eq!(w.send(&[1]), Ok(None), "nothing else is sent in that direction");
     w.settle();
     assert_eq!((w.tx.memory(), w.rx.memory()), (128 << 10, 128 << 10));
@@ -228,6 +246,24 @@ fn be_3_if_the_receiver_has_no_memory_the_small_set_stays_and_the_message_fails_
     assert_eq!(w.send(&[4000]), Ok(None), "tried again, in a new phase");
     w.settle();
     assert_eq!(w.send(&[4000]), Ok(Some(1)));
+}
+
+#[test]
+fn be_3_a_refused_requests_buffer_is_free_only_behind_the_messages_before_it() {
+    let mut w = World::new(Config { count: 2, ..Config::default() });
+    w.refuse[1] = true;
+    assert_eq!(w.send(&[1]), Ok(Some(1)));
+    assert_eq!(w.send(&[4000]), Ok(None));
+    w.settle();
+    assert_eq!(w.send(&[4000]), Err(GrowError::PeerRefused));
+    // The next buffer still has the message.
+    assert_eq!(w.send(&[4000]), Ok(None));
+    w.settle();
+    assert!(w.tx.growing() && w.wire.is_empty(), "the request waits");
+    assert_eq!(w.consume(1), [0]);
+    w.settle();
+    assert_eq!(w.send(&[4000]), Err(GrowError::PeerRefused));
+    assert_eq!(w.send(&[1]), Ok(Some(1)));
 }
 
 #[test]

@@ -470,6 +470,10 @@ pub struct Receiver<const LEVELS: usize> {
     /// Messages in it, and free buffers that the sender was not told of.
     used: u32,
     freed: u32,
+    /// Requests in it that stand behind messages, and messages up to the last of them. The sender uses buffers in turn, so
+    /// one is free for it only when those before are.
+    held: u32,
+    before: u32,
     /// Older sets, by level.
     old: [Option<OldSet>; LEVELS],
     /// Phase that is being answered, and the level that is wanted.
@@ -489,6 +493,8 @@ impl<const LEVELS: usize> Receiver<LEVELS> {
             set: 0,
             used: 0,
             freed: 0,
+            held: 0,
+            before: 0,
             old: [None; LEVELS],
             phase: 0,
             wanted: None,
@@ -500,7 +506,7 @@ impl<const LEVELS: usize> Receiver<LEVELS> {
 
     /// A message of one element has come in a buffer of the present set. False when none was free.
     pub fn message(&mut self) -> bool {
-        if self.used.saturating_add(self.freed) >= self.config.count {
+        if self.used.saturating_add(self.freed).saturating_add(self.held) >= self.config.count {
             return false;
         }
         self.used += 1;
@@ -510,7 +516,8 @@ impl<const LEVELS: usize> Receiver<LEVELS> {
         true
     }
 
-    /// A request has come in a buffer of the present set, which is free again at once. A repeat is answered again.
+    /// A request has come in a buffer of the present set, which is free again when all messages before it are consumed. A
+    /// repeat is answered again.
     /// False when it asks for an impossible set; then it is refused.
     pub fn request(&mut self, phase: u32, size: u32) -> bool {
         if phase == self.phase {
@@ -518,7 +525,9 @@ impl<const LEVELS: usize> Receiver<LEVELS> {
             return true;
         }
         self.phase = phase;
-        self.freed = self.freed.saturating_add(1).min(self.config.count);
+        self.held = self.held.saturating_add(1).min(self.config.count);
+        self.before = self.used;
+        self.let_go(0);
         let level = self.config.level_of(size).filter(|l| *l > self.level);
         self.answer = None;
         self.wanted = level;
@@ -542,6 +551,7 @@ impl<const LEVELS: usize> Receiver<LEVELS> {
                 *old = Some(OldSet { level: self.level, used });
             }
             (self.level, self.set, self.used, self.freed) = (level, self.phase, 0, 0);
+            (self.held, self.before) = (0, 0);
             self.say(Some((addr, rkey)));
         } else {
             self.say(None);
@@ -564,7 +574,17 @@ impl<const LEVELS: usize> Receiver<LEVELS> {
         }
         self.used = self.used.saturating_sub(left);
         self.freed = self.freed.saturating_add(left);
+        self.let_go(left);
         true
+    }
+
+    /// `n` messages of the present set are consumed: requests behind which none is left are free.
+    fn let_go(&mut self, n: u32) {
+        self.before = self.before.saturating_sub(n);
+        if self.before == 0 {
+            self.freed = self.freed.saturating_add(self.held).min(self.config.count);
+            self.held = 0;
+        }
     }
 
     /// Messages that were not consumed yet.
