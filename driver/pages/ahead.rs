@@ -3,7 +3,8 @@
 //!
 //! The process says which memory such a send has ([`Whole`](crate::abi::ioctl::Whole)). When the card has got the first block
 //! of it, the driver asks itself for all of it, so that the card finds what follows. What no budget has room for is left
-//! out: the card asks for it block by block. Pages that are not used yet go before anybody waits.
+//! out: the card asks for it block by block. Pages that are not used yet go before anybody waits, and as others do that are not
+//! used for long.
 
 use crate::{
     abi::{
