@@ -50,7 +50,14 @@ const TREES: &[Tree] = &[
     },
     Tree {
         top: "host-tools/berth-credits/src/lib.rs",
-        ranks: &[&["ring", "transport"], &["memory"], &["endpoint", "shared", "tcp"], &["tests"]],
+        ranks: &[
+            &["ring", "transport"],
+            &["memory"],
+            &["endpoint", "shared", "tcp"],
+            &["queue_pairs"],
+            &["verbs"],
+            &["tests"],
+        ],
     },
     Tree {
         top: "host-tools/berth-queue/src/lib.rs",

@@ -9,8 +9,10 @@
 //! * [`endpoint`]: receives become credits, sends are cut to them
 //! * [`shared`]: shared memory of two processes of one host (CR-12, VC-11)
 //! * [`tcp`]: a TCP connection, with the lists inside its stream
+//! * [`queue_pairs`]: what transports over two queue pairs of a NIC have in common
+//! * [`verbs`]: RDMA devices of any vendor, by libibverbs (feature `verbs`)
 //!
-//! There is no transport over verbs, and none that puts lists into a TCP option.
+//! There is no transport that puts lists into a TCP option.
 //!
 //! ```
 //! use berth_credits::endpoint::{Endpoint, Event, Options};
@@ -51,9 +53,13 @@
 pub mod endpoint;
 #[allow(unsafe_code)]
 mod memory;
+#[cfg(any(feature = "verbs", test))]
+pub mod queue_pairs;
 mod ring;
 pub mod shared;
 pub mod tcp;
 #[cfg(test)]
 mod tests;
 pub mod transport;
+#[cfg(any(feature = "verbs", test))]
+pub mod verbs;

@@ -41,8 +41,25 @@ pub enum Error {
     BadReceive,
     /// A buffer of the caller's gave fewer bytes than when it was posted.
     Short,
+    /// A NIC could not do what was posted to it.
+    Failed(Failure),
     /// The operating system refused something.
     System(std::io::ErrorKind),
+}
+
+/// What a NIC could not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The peer had no receive posted. With credits, no sound peer comes to that.
+    ReceiverNotReady,
+    /// The peer's NIC did not answer, though it was asked several times.
+    NoAnswer,
+    /// What came is longer than the receive that it is for (CR-2).
+    TooLong,
+    /// The peer's NIC refused what was sent.
+    Refused,
+    /// Something else: its number in `ibv_wc_status`.
+    Other(u32),
 }
 
 impl std::fmt::Display for Error {
@@ -58,6 +75,11 @@ impl std::fmt::Display for Error {
             Self::TooLong { len, size } => write!(f, "a piece of {len} bytes came for a receive of {size}"),
             Self::BadReceive => write!(f, "the peer announced a credit without a sound receive"),
             Self::Short => write!(f, "a buffer has become shorter since it was posted"),
+            Self::Failed(Failure::ReceiverNotReady) => write!(f, "receiver not ready: the peer had no receive posted"),
+            Self::Failed(Failure::NoAnswer) => write!(f, "the peer's NIC does not answer"),
+            Self::Failed(Failure::TooLong) => write!(f, "a piece came that is longer than its receive"),
+            Self::Failed(Failure::Refused) => write!(f, "the peer's NIC refused a piece"),
+            Self::Failed(Failure::Other(status)) => write!(f, "the NIC failed: work completion status {status}"),
             Self::System(kind) => write!(f, "the system refused: {kind}"),
         }
     }
