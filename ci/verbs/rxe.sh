@@ -17,6 +17,17 @@ either() {
     done
 }
 
+# The library's credits, over any NIC (CR-15): two processes of one host, with soft RoCE alone and `rnr_retry` 0. A card takes
+# a receive when it has the pages, and is not ready until then. $1: credits or bare.
+bursts() {
+    [ $device = rxe0 ] || return 0
+    timeout -k 5 $limit verbs_bursts $device "$gid" "$port" "$1" &
+    program=$!
+    until listening_or_ended $program; do sleep 0.1; done
+    timeout -k 5 $limit verbs_bursts $device "$gid" "$port" "$1" "$own"
+    wait $program
+}
+
 # Neighbours are found by ARP, in both directions.
 ping_other() {
     for _ in 1 2 3; do ping -q -c 1 -W 60 "$peer" | has ' 0% packet loss'; done
@@ -39,4 +50,6 @@ check ap_1_rxe_ib_atomic_lat either measure ib_atomic_lat -n 20 $patient
 check ap_1_rxe_ibv_ud_pingpong either datagrams '-n 20 -s 1000'
 check ap_1_rxe_rping either rping_
 check ap_1_rxe_ucmatose either ucmatose_
+check cr_15_credits_over_verbs_meet_no_receiver_not_ready bursts credits
+check cr_15_without_credits_a_receiver_is_not_ready bursts bare
 check ap_1_rxe_the_driver_leaves leaves

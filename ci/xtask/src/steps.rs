@@ -381,6 +381,18 @@ impl Builder {
         Ok([library, self.context.repo.join("host-tools/berth-verbs/berth.driver")])
     }
 
+    /// Builds the program whose two processes send each other bursts over verbs, with credits; returns it.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn verbs_bursts(&self) -> Result<PathBuf> {
+        let package = ["build", "--profile", "plugin", "--package", "berth-credits"];
+        let arguments = [&package[..], &["--features", "verbs", "--example", "verbs_bursts"]].concat();
+        let mut command = self.cargo(&self.context.repo, "target-provider", &arguments)?;
+        self.cargo_step("credits over verbs", None, "verbs-bursts", &mut command)?;
+        Ok(self.context.built.join("target-provider/plugin/examples/verbs_bursts"))
+    }
+
     /// Builds the plugin of QEMU's that counts instructions; returns it.
     ///
     /// # Errors

@@ -65,10 +65,23 @@ impl Installed {
     /// # Errors
     /// When it cannot be copied.
     pub fn add(&self, from: &Path, to: &str) -> Result<()> {
+        self.copy(from, to, 0o644)
+    }
+
+    /// Puts a program into the host, where its shell finds it.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn add_program(&self, from: &Path) -> Result<()> {
+        let name = from.file_name().context("it has a name")?.display();
+        self.copy(from, &format!("usr/bin/{name}"), 0o755)
+    }
+
+    fn copy(&self, from: &Path, to: &str, mode: u32) -> Result<()> {
         let to = self.root.join(to);
         fs::create_dir_all(to.parent().context("it has a parent")?)?;
         fs::copy(from, &to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
-        Ok(fs::set_permissions(&to, fs::Permissions::from_mode(0o644))?)
+        Ok(fs::set_permissions(&to, fs::Permissions::from_mode(mode))?)
     }
 
     /// Changes the usual options to those of such guests.
