@@ -34,12 +34,14 @@ pub struct Options {
     pub list: u32,
     /// More credits than so many are new when a list goes, or no more are with the peer (CR-4).
     pub few: u32,
+    /// Time after which a list is repeated, if the transport may have lost it; longer each time.
+    pub repeat: u64,
 }
 
 impl Default for Options {
-    /// The default policy, longest lists, no cap.
+    /// The default policy, longest lists, no cap; repeats after 50 ms, if times are nanoseconds.
     fn default() -> Self {
-        Self { policy: Settings::DEFAULT, cap: None, list: LIST as u32, few: 0 }
+        Self { policy: Settings::DEFAULT, cap: None, list: LIST as u32, few: 0, repeat: 50_000_000 }
     }
 }
 
@@ -194,10 +196,9 @@ impl<T: Transport, B: AsRef<[u8]>> Endpoint<T, B> {
         let (own, peer) = transport.names();
         let mut announcer = Announcer::new(&announcer::Options {
             max_list: options.list,
-            part: LIST as u32,
+            part: transport.part(),
             few: options.few,
-            // A transport loses nothing.
-            repeat: u64::MAX,
+            repeat: if transport.loses() { options.repeat } else { u64::MAX },
             probe: 0,
             policy: options.policy,
             cap: options.cap,
@@ -479,6 +480,7 @@ impl<T: Transport, B: AsRef<[u8]>> Endpoint<T, B> {
         match (self.ended, &self.waiting) {
             (Some(_), _) => None,
             (None, Some(_)) => Some(now),
+            (None, None) if self.transport.waits() => Some(now),
             (None, None) => self.announcer.deadline(now).filter(|at| *at != u64::MAX),
         }
     }

@@ -107,7 +107,8 @@ pub enum Completion {
     },
 }
 
-/// A medium with SEND and RECEIVE. It keeps order, and loses nothing without ending the connection. Nothing here blocks.
+/// A medium with SEND and RECEIVE. It keeps order, and loses nothing without ending the connection, unless
+/// [`Transport::loses`] says so. Nothing here blocks.
 ///
 /// The transport owns the memory that is received into: receives name ranges of it.
 pub trait Transport {
@@ -154,4 +155,19 @@ pub trait Transport {
     /// # Errors
     /// The connection has ended.
     fn get(&mut self) -> Result<Option<Message>, Error>;
+
+    /// Credits that one message may hold, at least 1.
+    fn part(&self) -> u32 {
+        LIST as u32
+    }
+
+    /// Whether messages about credits may be lost, or come in another order. Pieces never do.
+    fn loses(&self) -> bool {
+        false
+    }
+
+    /// Whether [`Transport::poll`] has something to do soon though nothing comes.
+    fn waits(&self) -> bool {
+        false
+    }
 }
