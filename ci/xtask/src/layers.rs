@@ -53,7 +53,8 @@ const TREES: &[Tree] = &[
         ranks: &[
             &["ring", "transport"],
             &["memory"],
-            &["endpoint", "shared", "tcp"],
+            &["endpoint", "header", "shared"],
+            &["tcp"],
             &["queue_pairs"],
             &["verbs"],
             &["tests"],

@@ -7,12 +7,11 @@
 //!
 //! * [`transport`]: what an endpoint needs of its medium
 //! * [`endpoint`]: receives become credits, sends are cut to them
+//! * [`header`]: which lists go as TCP options
 //! * [`shared`]: shared memory of two processes of one host (CR-12, VC-11)
-//! * [`tcp`]: a TCP connection, with the lists inside its stream
+//! * [`tcp`]: a TCP connection, with the lists inside its stream, or as options
 //! * [`queue_pairs`]: what transports over two queue pairs of a NIC have in common
 //! * [`verbs`]: RDMA devices of any vendor, by libibverbs (feature `verbs`)
-//!
-//! There is no transport that puts lists into a TCP option.
 //!
 //! ```
 //! use berth_credits::endpoint::{Endpoint, Event, Options};
@@ -51,6 +50,7 @@
 #![deny(unsafe_code)]
 
 pub mod endpoint;
+pub mod header;
 #[allow(unsafe_code)]
 mod memory;
 #[cfg(any(feature = "verbs", test))]

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A TCP connection (CR-12): pieces and messages about credits go in its stream, one after the other.
+//! A TCP connection (CR-12): pieces and messages about credits go in its stream, one after the other. Lists may go by TCP
+//! options instead, see [`crate::header`].
 //!
-//! Each end first sends 8 bytes that say what it speaks. Then come frames, all numbers little-endian:
+//! Each end first sends 8 bytes that say what it speaks, and whether it has a [`Header`]. Then come frames, all numbers
+//! little-endian:
 //!
 //! ```text
 //! word 0   1: message about credits   2: piece
@@ -9,22 +11,34 @@
 //! word 2   0                          bytes that the sender still has to send (CR-9)
 //! ```
 //!
+//! Between two ends that have a [`Header`] there are two more, with zeros in words 1 and 2. Word 0 is 3 when a probe has been
+//! seen, and 4 in a frame that says nothing: its segment takes an option along. An acknowledgement that is due does so, too,
+//! and goes first; but none may be due.
+//!
 //! A piece is read straight into its receive. What the socket does not take at once is copied and sent later; as long as
 //! there is some of that, no other piece is cut.
 
+use crate::header::{Answer, ByOption, Header, Limits, Ways};
 use crate::transport::{Completion, Error, LIST, Message, Transport};
 use berth_protocol::credit::entry::{HEAD, Name};
+use rustix::net::sockopt::set_tcp_quickack;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Read};
 use std::net::TcpStream;
 
-/// What each end says first: "Bcre", version 1.
+/// What each end says first: "Bcre", version 1, no header.
 const HELLO: [u8; 8] = *b"Bcre\x01\0\0\0";
+/// The same with a header.
+const HELLO_HEADER: [u8; 8] = *b"Bcre\x01\x01\0\0";
 /// Bytes before a frame's content.
 const FRAME: usize = 12;
 const MESSAGE: u32 = 1;
 const PIECE: u32 = 2;
+const SEEN: u32 = 3;
+const NOTHING: u32 = 4;
+/// What messages call either end: the TCP connection says whom they are for.
+const NAME: Name = Name { qpn: 0, epoch: 1 };
 /// Bytes of a message, at most.
 const LONGEST: usize = 4 * (HEAD + LIST);
 /// Bytes that wait for the socket, above which there is no room for a message.
@@ -80,6 +94,10 @@ pub struct Tcp {
     deaf: bool,
     /// No more bytes come.
     ended: bool,
+    options: Option<ByOption>,
+    /// The peer has a header.
+    header: bool,
+    ways: Ways,
 }
 
 impl Tcp {
@@ -105,10 +123,34 @@ impl Tcp {
             sent: 0,
             deaf: false,
             ended: false,
+            options: None,
+            header: false,
+            ways: Ways::default(),
         })
     }
 
-    /// The socket, to wait for.
+    /// The same, with lists as TCP options where those get through.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn with_header(
+        stream: TcpStream,
+        memory: u32,
+        header: impl Header + 'static,
+        limits: Limits,
+    ) -> std::io::Result<Self> {
+        let mut this = Self::new(stream, memory)?;
+        this.options = ByOption::new(Box::new(header), limits, NAME);
+        this.out = if this.options.is_some() { HELLO_HEADER } else { HELLO }.into();
+        Ok(this)
+    }
+
+    /// Which way this end's messages went.
+    pub fn ways(&self) -> Ways {
+        self.ways
+    }
+
+    /// The socket, to wait for. Options do not make it readable.
     pub fn socket(&self) -> &TcpStream {
         &self.stream
     }
@@ -178,9 +220,74 @@ impl Tcp {
         }
     }
 
+    /// Sends a message inside the stream.
+    fn queue_message(&mut self, message: &Message) -> Result<(), Error> {
+        let mut words = [0; HEAD + LIST];
+        let len = message.encode(&mut words).ok_or(Error::BadMessage)?;
+        let mut bytes = [0; LONGEST];
+        for (to, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(&words[..len]) {
+            *to = word.to_le_bytes();
+        }
+        self.queue(&[&Self::frame([MESSAGE, len as u32, 0]), &bytes[..4 * len]]);
+        self.ways.in_stream += 1;
+        Ok(())
+    }
+
+    /// Lets a segment go, which takes an option along.
+    fn segment(&mut self) -> Result<(), Error> {
+        // Refused when the connection has ended, which shows elsewhere.
+        set_tcp_quickack(&self.stream, true).ok();
+        let Some(options) = &mut self.options else {
+            return Ok(());
+        };
+        // What waits for the socket makes a segment of its own.
+        if options.pending()? && self.out.is_empty() {
+            self.queue(&[&Self::frame([NOTHING, 0, 0])]);
+        }
+        Ok(())
+    }
+
+    /// Takes what options have brought, and sends inside the stream what was to go by one and did not.
+    fn tend(&mut self) -> Result<(), Error> {
+        let Some(options) = &mut self.options else {
+            return Ok(());
+        };
+        options.settle()?;
+        let late = options.late()?;
+        while self.messages.len() < MESSAGES
+            && let Some(message) = options.next()
+        {
+            self.messages.push_back(message);
+        }
+        let tell = options.tell();
+        if let Some(message) = late {
+            self.ways.by_option -= 1;
+            self.queue_message(&message)?;
+        }
+        if tell {
+            self.queue(&[&Self::frame([SEEN, 0, 0])]);
+        }
+        Ok(())
+    }
+
+    /// The peer has said what it speaks.
+    fn greeted(&mut self) -> Result<(), Error> {
+        let Some(options) = &mut self.options else {
+            return Ok(());
+        };
+        if !self.header {
+            return options.refused();
+        }
+        if options.probe()? {
+            self.queue(&[&Self::frame([NOTHING, 0, 0])]);
+        }
+        Ok(())
+    }
+
     /// Sends and reads what is possible.
     fn pump(&mut self) -> Result<(), Error> {
         self.flush();
+        self.tend()?;
         for _ in 0..READS {
             if self.ended || self.messages.len() >= MESSAGES {
                 break;
@@ -222,7 +329,11 @@ impl Tcp {
             *to = u32::from_le_bytes(*word);
         }
         match self.reading {
-            Reading::Hello if self.buffer.starts_with(&HELLO) => self.expect(Reading::Frame, FRAME),
+            Reading::Hello if self.buffer.starts_with(&HELLO) || self.buffer.starts_with(&HELLO_HEADER) => {
+                self.header = self.buffer.starts_with(&HELLO_HEADER);
+                self.greeted()?;
+                self.expect(Reading::Frame, FRAME);
+            }
             Reading::Frame => match words {
                 [MESSAGE, words, 0, ..] if (1..=HEAD + LIST).contains(&(words as usize)) => {
                     self.expect(Reading::Message, 4 * words as usize);
@@ -234,6 +345,13 @@ impl Tcp {
                         return Err(Error::TooLong { len, size });
                     }
                     self.expect(Reading::Piece { at: at as usize, left: len as usize, len, remaining }, 0);
+                }
+                [frame @ (SEEN | NOTHING), 0, 0, ..] => {
+                    let options = self.options.as_mut().filter(|_| self.header).ok_or(Error::BadMedium)?;
+                    if frame == SEEN {
+                        options.seen()?;
+                    }
+                    self.expect(Reading::Frame, FRAME);
                 }
                 _ => return Err(Error::BadMedium),
             },
@@ -264,9 +382,7 @@ impl Tcp {
 
 impl Transport for Tcp {
     fn names(&self) -> (Name, Name) {
-        // The TCP connection says whom a message is for.
-        let name = Name { qpn: 0, epoch: 1 };
-        (name, name)
+        (NAME, NAME)
     }
 
     fn memory(&self) -> u32 {
@@ -327,13 +443,14 @@ impl Transport for Tcp {
         if self.out.len() > WAITING {
             return Ok(false);
         }
-        let mut words = [0; HEAD + LIST];
-        let len = message.encode(&mut words).ok_or(Error::BadMessage)?;
-        let mut bytes = [0; LONGEST];
-        for (to, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(&words[..len]) {
-            *to = word.to_le_bytes();
+        match self.options.as_mut().map_or(Ok(Answer::Stream), |options| options.offer(message))? {
+            Answer::Wait => return Ok(false),
+            Answer::Stream => self.queue_message(message)?,
+            Answer::Taken => {
+                self.ways.by_option += 1;
+                self.segment()?;
+            }
         }
-        self.queue(&[&Self::frame([MESSAGE, len as u32, 0]), &bytes[..4 * len]]);
         Ok(true)
     }
 
@@ -342,5 +459,17 @@ impl Transport for Tcp {
             self.pump()?;
         }
         Ok(self.messages.pop_front())
+    }
+
+    fn part(&self) -> u32 {
+        self.options.as_ref().map_or(LIST as u32, ByOption::part)
+    }
+
+    fn loses(&self) -> bool {
+        self.options.is_some()
+    }
+
+    fn waits(&self) -> bool {
+        self.options.as_ref().is_some_and(ByOption::waits)
     }
 }
