@@ -56,7 +56,7 @@ const TREES: &[Tree] = &[
             &["endpoint", "header", "shared"],
             &["tcp"],
             &["queue_pairs"],
-            &["verbs"],
+            &["tcp_options", "verbs"],
             &["tests"],
         ],
     },

@@ -11,6 +11,7 @@
 //! * [`shared`]: shared memory of two processes of one host (CR-12, VC-11)
 //! * [`tcp`]: a TCP connection, with the lists inside its stream, or as options
 //! * [`queue_pairs`]: what transports over two queue pairs of a NIC have in common
+//! * [`tcp_options`]: a BPF program for lists as TCP options (feature `tcp-options`)
 //! * [`verbs`]: RDMA devices of any vendor, by libibverbs (feature `verbs`)
 //!
 //! ```
@@ -58,6 +59,8 @@ pub mod queue_pairs;
 mod ring;
 pub mod shared;
 pub mod tcp;
+#[cfg(feature = "tcp-options")]
+pub mod tcp_options;
 #[cfg(test)]
 mod tests;
 pub mod transport;
