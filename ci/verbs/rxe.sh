@@ -28,6 +28,24 @@ bursts() {
     wait $program
 }
 
+# The library's credits over TCP, between two processes of the host with the stock kernel: lists as TCP options (CR-12e), and
+# inside the stream where options do not get through. Each with a port of its own.
+options() {
+    [ $device = rxe0 ] || return 0
+    cgroup=/tmp/cgroup
+    mkdir -p $cgroup
+    mount -t cgroup2 none $cgroup
+    for how in both asleep one stripped; do
+        port=$((port + 1000))
+        timeout -k 5 $limit tcp_bursts $cgroup $port $how &
+        program=$!
+        until listening_or_ended $program; do sleep 0.1; done
+        timeout -k 5 $limit tcp_bursts $cgroup $port $how 127.0.0.1
+        wait $program
+    done
+    umount $cgroup
+}
+
 # Neighbours are found by ARP, in both directions.
 ping_other() {
     for _ in 1 2 3; do ping -q -c 1 -W 60 "$peer" | has ' 0% packet loss'; done
@@ -52,4 +70,5 @@ check ap_1_rxe_rping either rping_
 check ap_1_rxe_ucmatose either ucmatose_
 check cr_15_credits_over_verbs_meet_no_receiver_not_ready bursts credits
 check cr_15_without_credits_a_receiver_is_not_ready bursts bare
+check cr_12_lists_as_tcp_options_cut_what_is_sent options
 check ap_1_rxe_the_driver_leaves leaves

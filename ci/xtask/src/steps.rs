@@ -381,16 +381,18 @@ impl Builder {
         Ok([library, self.context.repo.join("host-tools/berth-verbs/berth.driver")])
     }
 
-    /// Builds the program whose two processes send each other bursts over verbs, with credits; returns it.
+    /// Builds the programs whose two processes send each other bursts with credits, over verbs and over TCP; returns them.
     ///
     /// # Errors
-    /// When it does not build.
-    pub fn verbs_bursts(&self) -> Result<PathBuf> {
-        let package = ["build", "--profile", "plugin", "--package", "berth-credits"];
-        let arguments = [&package[..], &["--features", "verbs", "--example", "verbs_bursts"]].concat();
+    /// When they do not build.
+    pub fn bursts(&self) -> Result<[PathBuf; 2]> {
+        let package = ["build", "--profile", "plugin", "--package", "berth-credits", "--features", "verbs,tcp-options"];
+        let names = ["verbs_bursts", "tcp_bursts"];
+        let arguments = [&package[..], &["--example", names[0], "--example", names[1]]].concat();
         let mut command = self.cargo(&self.context.repo, "target-provider", &arguments)?;
-        self.cargo_step("credits over verbs", None, "verbs-bursts", &mut command)?;
-        Ok(self.context.built.join("target-provider/plugin/examples/verbs_bursts"))
+        self.cargo_step("credits over verbs and TCP", None, "bursts", &mut command)?;
+        let folder = self.context.built.join("target-provider/plugin/examples");
+        Ok(names.map(|name| folder.join(name)))
     }
 
     /// Builds the plugin of QEMU's that counts instructions; returns it.

@@ -730,8 +730,16 @@ impl Tester {
     }
 
     fn clippy(&self) -> Result<Counts> {
-        let arguments =
-            ["clippy", "--workspace", "--all-targets", "--features", "berth-credits/verbs", "--", "-D", "warnings"];
+        let arguments = [
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--features",
+            "berth-credits/verbs,berth-credits/tcp-options",
+            "--",
+            "-D",
+            "warnings",
+        ];
         let mut command = self.builder.cargo(self.repo(), "target-sysroot", &arguments)?;
         command.env("BERTH_NO_MODEL", "1");
         let mut counts = self.check("Clippy workspace", &mut command)?;
@@ -993,9 +1001,9 @@ impl Tester {
 
     /// Programs of others that use verbs; each is a test.
     fn programs(&self, title: &str, rxe: bool) -> Result<Counts> {
-        let bursts = self.builder.verbs_bursts()?;
+        let bursts = self.builder.bursts()?;
         let installed = verbs::Installed::new(&self.builder)?;
-        installed.add_program(&bursts)?;
+        bursts.iter().try_for_each(|program| installed.add_program(program))?;
         let mut options = guest::Options::new(Flavour::Test);
         installed.set(&mut options);
         let run = guest::Run::new()?;
