@@ -370,6 +370,7 @@ fn vc_10_what_stays_pinned_is_not_copied(env: &Env) -> Res {
     const SMALL: usize = 64;
     const SENDS: usize = 600;
     const DEPTH: usize = 32;
+    let _linger = Linger::set(env, 60_000)?;
     let mut mem = Mem::new(PAGE)?;
     let context = env.context()?;
     let mut conn = Conn::new(&context, &depths(DEPTH as u32, DEPTH as u32))?;
