@@ -56,6 +56,7 @@ impl Context {
             || (arg.domain == 0 && arg.domain_identity != 0)
             || arg.aliases > ioctl::ALIASES_IF_FREE
             || arg.reserved != 0
+            || arg.reserved_too != 0
         {
             return Err(EINVAL);
         }

@@ -331,7 +331,9 @@ pub struct CreateQp {
     /// out: first of its aliases, 0: it has none. `ENOSPC` if `ALIASES` finds none free.
     pub first_alias: u32,
     /// Must be zero.
-    pub reserved: u64,
+    pub reserved: u32,
+    /// Must be zero.
+    pub reserved_too: u32,
 }
 
 /// `CreateQp::aliases`: sends are posted at the process's own addresses: their memory is pinned (VC-2, VC-4).
