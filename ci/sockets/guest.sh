@@ -9,7 +9,7 @@ berth="env LD_PRELOAD=$library BERTH_SOCKETS_LOG=$log BERTH_SOCKETS_TIMEOUT=2000
 # Who has the library in a test: both, server or client.
 how=both
 # Interpreters begin slowly on a simulated host.
-limit=300
+limit=1200
 
 # Runs a command, with the library if this guest is to have it: `by server` or `by client`.
 by() {

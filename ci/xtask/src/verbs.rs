@@ -6,6 +6,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
@@ -88,6 +89,8 @@ impl Installed {
     pub fn set(&self, options: &mut Options) {
         options.host = Some(self.root.clone());
         options.cpus = 2;
+        // Programs whose ends wait for each other take long where much else runs.
+        options.limit = Duration::from_secs(60 * 60);
     }
 
     /// Lets guest b be a host with rxe: Debian's kernel as users have it.
