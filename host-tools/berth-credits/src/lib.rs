@@ -54,7 +54,6 @@ pub mod endpoint;
 pub mod header;
 #[allow(unsafe_code)]
 mod memory;
-#[cfg(any(feature = "verbs", test))]
 pub mod queue_pairs;
 mod ring;
 pub mod shared;

@@ -56,6 +56,7 @@ mod cm;
 mod context;
 mod counters;
 mod cq;
+pub mod credited;
 mod device;
 mod doorbell;
 mod error;

@@ -99,6 +99,25 @@ pub(crate) fn wait_readable<const N: usize>(
     Ok(polls.map(|p| p.revents != 0))
 }
 
+/// Fills `out` with random bytes.
+pub(crate) fn random(out: &mut [u8]) -> io::Result<()> {
+    let mut left = out;
+    while !left.is_empty() {
+        // SAFETY: the range is ours to write.
+        let n = unsafe { libc::getrandom(left.as_mut_ptr().cast(), left.len(), 0) };
+        match usize::try_from(n) {
+            Ok(n) => left = &mut left[n..],
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Bytes of a page of this host.
 pub(crate) fn page_size() -> usize {
     // SAFETY: no memory is involved.

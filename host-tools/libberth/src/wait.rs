@@ -29,7 +29,7 @@ impl Deadline {
     ///
     /// # Errors
     /// [`Error::Timeout`] when nothing is left.
-    fn left(&self) -> Result<Option<Duration>> {
+    pub(crate) fn left(&self) -> Result<Option<Duration>> {
         let Some(deadline) = self.deadline else { return Ok(None) };
         match deadline.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(Error::Timeout(self.timeout.unwrap_or_default())),

@@ -162,7 +162,10 @@ pub struct Pairs<N> {
 impl<N: Nic> Pairs<N> {
     /// An end with `memory` bytes to receive into, of a NIC whose memory has [`EXTRA`] more. Receives can be posted to it
     /// already; the peer must send nothing before this returns. `qpns`: the numbers of the data queue pairs.
-    pub(crate) fn new(nic: N, qpns: [u32; 2], memory: u32) -> std::io::Result<Self> {
+    ///
+    /// # Errors
+    /// As the NIC says.
+    pub fn new(nic: N, qpns: [u32; 2], memory: u32) -> std::io::Result<Self> {
         let [own, peer] = qpns.map(|qpn| Name { qpn, epoch: 1 });
         let mut this = Self {
             nic,
@@ -183,8 +186,13 @@ impl<N: Nic> Pairs<N> {
     }
 
     /// The NIC.
+    pub fn nic(&self) -> &N {
+        &self.nic
+    }
+
+    /// The same.
     #[cfg(feature = "verbs")]
-    pub(crate) fn nic(&mut self) -> &mut N {
+    pub(crate) fn nic_mut(&mut self) -> &mut N {
         &mut self.nic
     }
 

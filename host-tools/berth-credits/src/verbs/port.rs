@@ -109,7 +109,7 @@ impl Verbs {
             timeout: port.timeout,
             rnr_retry: port.rnr_retry,
         };
-        let Device { data, control, socket, .. } = this.nic();
+        let Device { data, control, socket, .. } = this.nic_mut();
         data.connect(&path, peer.qpns[0], [peer.psns[0], own.psns[0]])?;
         control.connect(&path, peer.qpns[1], [peer.psns[1], own.psns[1]])?;
         // Nothing is sent before the other end can receive it.
