@@ -24,6 +24,7 @@ mod faults;
 mod field;
 mod helpers;
 mod lifecycle;
+mod links;
 mod machine;
 mod memory;
 mod net;

@@ -15,8 +15,8 @@ use crate::env::{Env, Role};
 use crate::test::{Effect, Place, Test};
 use crate::util::{HELD, INCIDENTS, Res, fail, of_driver, pages, vm_pin, wait_until};
 use crate::{
-    bad_input, basics, channels, connections, credits, disk, endurance, examples, field, lifecycle, machine, memory,
-    net, remote, rivals, syscalls, tool, trouble,
+    bad_input, basics, channels, connections, credits, disk, endurance, examples, field, lifecycle, links, machine,
+    memory, net, remote, rivals, syscalls, tool, trouble,
 };
 
 fn all() -> impl Iterator<Item = Test> {
@@ -26,6 +26,7 @@ fn all() -> impl Iterator<Item = Test> {
         memory::TESTS,
         remote::TESTS,
         channels::TESTS,
+        links::TESTS,
         disk::TESTS,
         connections::TESTS,
         bad_input::TESTS,
