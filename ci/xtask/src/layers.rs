@@ -113,7 +113,7 @@ const TREES: &[Tree] = &[
             &["test", "util"],
             &["basics", "connections", "count", "credits", "examples", "faults", "memory", "tool"],
             &["bad_input", "service", "syscalls"],
-            &["channels", "disk", "endurance", "field", "machine", "net", "remote", "rivals", "trouble"],
+            &["channels", "disk", "endurance", "field", "links", "machine", "net", "remote", "rivals", "trouble"],
             &["lifecycle"],
             &["helpers", "runner"],
         ],
@@ -122,7 +122,9 @@ const TREES: &[Tree] = &[
 
 /// Folders of the RTL, lowest first: a module has instances of what is lower, or of its own folder.
 const RTL: &[&[&str]] =
-    &[&["prim"], &["fast/common", "net", "cpu"], &["fast/tx", "fast/rx", "host"], &["fast"], &["card"]];
+    &[&["prim"], &["fast/common", "net", "cpu"], &["fast/tx", "fast/rx", "host", "raw"], &["fast"], &["card"]];
+/// Folders of the RTL without a rank: what they have is generated, but for those above.
+const RTL_OTHERS: [&str; 3] = ["large", "small", "fast"];
 /// Where they are.
 const RTL_TOP: &str = "hw-rtl/rtl";
 
@@ -162,6 +164,14 @@ pub fn check(repo: &Path) -> Result<()> {
         }
     }
     wrong.extend(instances(&sources));
+    for entry in fs::read_dir(repo.join(RTL_TOP))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let ranked = RTL.iter().flat_map(|row| row.iter()).any(|folder| *folder == name);
+        if entry.file_type()?.is_dir() && !ranked && !RTL_OTHERS.contains(&name.as_str()) {
+            wrong.push(format!("{RTL_TOP}: `{name}` has no rank"));
+        }
+    }
     if !wrong.is_empty() {
         bail!("layers (the table is in ci/xtask/src/layers.rs):\n  {}", wrong.join("\n  "));
     }
