@@ -193,7 +193,8 @@ const MOST_LINES: usize = 60;
 struct Part {
     name: &'static str,
     about: &'static str,
-    long: bool,
+    /// Why it runs with `--long` only; `None`: it runs for every change.
+    long: Option<&'static str>,
     run: fn(&Tester) -> Result<Counts>,
 }
 
@@ -224,189 +225,209 @@ type Row = (&'static Part, Counts, Duration);
 
 /// All parts, in the order in which they run: quick ones first.
 const PARTS: &[Part] = &[
-    Part { name: "fmt", about: "rustfmt, everywhere", long: false, run: Tester::fmt },
+    Part { name: "fmt", about: "rustfmt, everywhere", long: None, run: Tester::fmt },
     Part {
         name: "gen",
         about: "generated files are what driver/abi says; what docs name exists",
-        long: false,
+        long: None,
         run: Tester::generated,
     },
     Part {
         name: "layers",
         about: "no source folder uses one beside or above it, no files use each other in a circle",
-        long: false,
+        long: None,
         run: Tester::layers,
     },
     Part {
         name: "host",
         about: "unit and property tests with this machine's own cargo, but for the protocol's",
-        long: false,
+        long: None,
         run: Tester::host,
     },
-    Part { name: "clippy", about: "Clippy: workspace and firmware", long: false, run: Tester::clippy },
-    Part { name: "formats", about: "wire formats against scapy and tshark", long: false, run: Tester::formats },
+    Part { name: "clippy", about: "Clippy: workspace and firmware", long: None, run: Tester::clippy },
+    Part { name: "formats", about: "wire formats against scapy and tshark", long: None, run: Tester::formats },
     Part {
         name: "coverage",
         about: "the protocol's tests, which reach more than 95 % of its lines",
-        long: false,
+        long: None,
         run: Tester::coverage,
     },
     Part {
         name: "fuzz",
         about: "the protocol fuzzed for a minute and a half; ten minutes with --long",
-        long: false,
+        long: None,
         run: Tester::fuzz,
     },
     Part {
         name: "panic-free",
         about: "no path from firmware/protocol into a panic, in the firmware and in a program with all of it",
-        long: false,
+        long: None,
         run: Tester::panic_free,
     },
     Part {
         name: "model-check",
         about: "every state of the protocol machines, within bounds; larger ones with --long",
-        long: false,
+        long: None,
         run: Tester::model_check,
     },
-    Part { name: "simulate", about: "the simulation with 64 hosts, all questions", long: false, run: Tester::simulate },
-    Part { name: "rtl-lint", about: "Verilator -Wall over the RTL at every width", long: false, run: Tester::rtl_lint },
+    Part { name: "simulate", about: "the simulation with 64 hosts, all questions", long: None, run: Tester::simulate },
+    Part { name: "rtl-lint", about: "Verilator -Wall over the RTL at every width", long: None, run: Tester::rtl_lint },
     Part {
         name: "formal",
         about: "proofs about the RTL; with --long also that each can fail",
-        long: false,
+        long: None,
         run: Tester::formal,
     },
     Part {
         name: "rtl",
         about: "benches on the Verilated card, 64 and 512 bits wide; all widths with --long",
-        long: false,
+        long: None,
         run: Tester::rtl,
     },
-    Part { name: "simulator", about: "berth-sim", long: false, run: Tester::simulator },
+    Part { name: "simulator", about: "berth-sim", long: None, run: Tester::simulator },
     Part {
         name: "bridge",
         about: "scapy and other programs at a simulated card's wire",
-        long: false,
+        long: None,
         run: Tester::bridge,
     },
-    Part {
-        name: "driver",
-        about: "builds for both kernels without warnings; Clippy",
-        long: false,
-        run: Tester::driver,
-    },
-    Part { name: "system", about: "system tests in two guests with the test kernel", long: false, run: Tester::system },
+    Part { name: "driver", about: "builds for both kernels without warnings; Clippy", long: None, run: Tester::driver },
+    Part { name: "system", about: "system tests in two guests with the test kernel", long: None, run: Tester::system },
     Part {
         name: "verbs",
         about: "Debian's unmodified programs for verbs in two guests; pyverbs' tests with --long",
-        long: false,
+        long: None,
         run: Tester::verbs,
     },
     Part {
         name: "verbs-rxe",
         about: "the same programs between a card and Linux' soft RoCE, in two guests",
-        long: false,
+        long: None,
         run: Tester::verbs_rxe,
     },
     Part {
         name: "sockets",
         about: "Debian's unmodified programs that use TCP sockets, in two guests; larger files with --long",
-        long: false,
+        long: None,
         run: Tester::sockets,
     },
     Part {
         name: "environments",
         about: "short guests without MSI, PAT, direct DMA …: the driver refuses by name, or works",
-        long: false,
+        long: None,
         run: Tester::environments,
     },
     Part {
         name: "endurance",
         about: "what is left after many kills, reloads, resets, connections; very many with --long",
-        long: false,
+        long: None,
         run: Tester::endurance,
     },
     Part {
         name: "install",
         about: "DKMS, module, firmware and udev rule on a Debian host with its stock kernel",
-        long: false,
+        long: None,
         run: Tester::install,
     },
-    Part { name: "demo", about: "the demo with a small file, without and with faults", long: false, run: Tester::demo },
+    Part { name: "demo", about: "the demo with a small file, without and with faults", long: None, run: Tester::demo },
     Part {
         name: "demo-keep",
         about: "demo --keep: shells of the guests answer, Ctrl-C ends it",
-        long: false,
+        long: None,
         run: Tester::demo_keep,
     },
-    Part { name: "synthesis", about: "the RTL through Yosys", long: false, run: Tester::synthesis },
+    Part { name: "synthesis", about: "the RTL through Yosys", long: None, run: Tester::synthesis },
     Part {
         name: "rtl-units",
         about: "benches of single modules, 64 and 512 bits wide; all widths with --long",
-        long: false,
+        long: None,
         run: Tester::rtl_units,
     },
-    Part { name: "bench", about: "figures of the card reach their bars", long: false, run: Tester::bench },
+    Part { name: "bench", about: "figures of the card reach their bars", long: None, run: Tester::bench },
     Part {
         name: "system-iommu",
         about: "system tests of memory and life with an IOMMU before the card",
-        long: true,
+        long: Some("the driver's part of it is tested without one, too"),
         run: Tester::system_iommu,
     },
     Part {
         name: "system-kcsan",
         about: "system tests of races with the kernel that looks for them",
-        long: true,
+        long: Some("it takes a kernel of its own"),
         run: Tester::system_kcsan,
     },
     Part {
         name: "system-large",
         about: "system tests of queue pairs with large cards, which have a thousand",
-        long: true,
+        long: Some("a large card takes long to build and to simulate"),
         run: Tester::system_large,
     },
     Part {
         name: "mutants",
         about: "the protocol's tests notice what is broken in it (mutation testing)",
-        long: true,
+        long: Some("hours"),
         run: Tester::mutants,
     },
     Part {
         name: "rtl-mutants",
         about: "the benches of the RTL's modules notice what is broken in them, in a sample",
-        long: true,
+        long: Some("hours"),
         run: Tester::rtl_mutants,
     },
     Part {
         name: "driver-host-mutants",
         about: "the driver's tests on the host notice what is broken in it, but for what wraps the kernel",
-        long: true,
+        long: Some("hours"),
         run: Tester::driver_host_mutants,
     },
     Part {
         name: "driver-mutants",
         about: "the tests on the host and in the guests notice what is broken in the driver, in a sample",
-        long: true,
+        long: Some("hours"),
         run: Tester::driver_mutants,
     },
-    Part { name: "driver-tree", about: "the driver inside a kernel tree", long: true, run: Tester::driver_tree },
-    Part { name: "demo-trace", about: "demo --trace writes waveforms (FST)", long: true, run: Tester::demo_trace },
+    Part {
+        name: "driver-tree",
+        about: "the driver inside a kernel tree",
+        long: Some("a kernel tree is configured and built for it"),
+        run: Tester::driver_tree,
+    },
+    Part {
+        name: "demo-trace",
+        about: "demo --trace writes waveforms (FST)",
+        long: Some("waveforms make it many times as slow"),
+        run: Tester::demo_trace,
+    },
     Part {
         name: "rtl-seeds",
         about: "RTL benches with three more seeds at each width",
-        long: true,
+        long: Some("part rtl runs with one seed"),
         run: Tester::rtl_seeds,
     },
     Part {
         name: "rtl-guided",
         about: "the Verilated card fuzzed, guided by coverage of its RTL",
-        long: true,
+        long: Some("an hour"),
         run: Tester::rtl_guided,
     },
-    Part { name: "rtl-small", about: "two small cards, firmware's RAM outside", long: true, run: Tester::rtl_small },
-    Part { name: "demo-seeds", about: "1 MiB through a bad wire, four seeds", long: true, run: Tester::demo_seeds },
-    Part { name: "demo-full", about: "the demo as a user starts it", long: true, run: Tester::demo_full },
+    Part {
+        name: "rtl-small",
+        about: "two small cards, firmware's RAM outside",
+        long: Some("two cards more to build"),
+        run: Tester::rtl_small,
+    },
+    Part {
+        name: "demo-seeds",
+        about: "1 MiB through a bad wire, four seeds",
+        long: Some("part demo has the bad wire with one seed"),
+        run: Tester::demo_seeds,
+    },
+    Part {
+        name: "demo-full",
+        about: "the demo as a user starts it",
+        long: Some("part demo has a smaller file"),
+        run: Tester::demo_full,
+    },
 ];
 
 /// Everything that the parts share.
@@ -422,12 +443,13 @@ struct Tester {
 pub fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.list {
         for part in PARTS {
-            println!("{:<12} {}{}", part.name, part.about, if part.long { " (only with --long)" } else { "" });
+            let why = part.long.map_or_else(String::new, |why| format!(" (only with --long: {why})"));
+            println!("{:<12} {}{why}", part.name, part.about);
         }
         return Ok(true);
     }
     let chosen: Vec<&Part> = if arguments.only.is_empty() {
-        PARTS.iter().filter(|p| arguments.long || !p.long).collect()
+        PARTS.iter().filter(|p| arguments.long || p.long.is_none()).collect()
     } else {
         if let Some(unknown) = arguments.only.iter().find(|o| PARTS.iter().all(|p| p.name != o.as_str())) {
             let names: Vec<_> = PARTS.iter().map(|p| p.name).collect();
@@ -511,7 +533,7 @@ fn record_long(repo: &Path, rows: &[Row], whole: bool) -> Result<()> {
 fn long_results(before: &str, rows: &[Row], whole: bool, commit: &str) -> String {
     let (parts, tests) = before.split_once("\n## ").unwrap_or((before, ""));
     let mut text = format!("{PART_TABLE}\n");
-    for part in PARTS.iter().filter(|p| p.long || LONGER.contains(&p.name)) {
+    for part in PARTS.iter().filter(|p| p.long.is_some() || LONGER.contains(&p.name)) {
         let ran = rows.iter().find(|(ran, ..)| whole && ran.name == part.name);
         let row = match ran {
             Some((_, counts, time)) => {
