@@ -294,7 +294,7 @@ impl<const LEVELS: usize, const PHASES: u32> Sender<LEVELS, PHASES> {
         }
         let level = self.own.min(self.peer);
         let limit = self.config.limit(level);
-        let room = self.room();
+        let room = self.unused();
         let fit = elements.iter().take_while(|len| self.config.carried(**len) <= limit).count();
         let now = fit.min(room as usize);
         if now > 0 || elements.is_empty() {
@@ -388,9 +388,13 @@ impl<const LEVELS: usize, const PHASES: u32> Sender<LEVELS, PHASES> {
 
     /// Elements that [`Sender::send`] would take now if they are not too large.
     pub fn room(&self) -> u32 {
-        // One buffer is kept for a request, while there may be one.
+        if self.state == State::Steady { self.unused() } else { 0 }
+    }
+
+    /// Free buffers without the one that is kept for a request, while there may be one.
+    fn unused(&self) -> u32 {
         let kept = (self.peer + 1 < LEVELS) as u32;
-        if self.state == State::Steady { self.free.saturating_sub(kept) } else { 0 }
+        self.free.saturating_sub(kept)
     }
 
     /// Where the receiver's set is, as [`Progress::Now`] says.
