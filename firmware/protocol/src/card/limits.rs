@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sizes and times of the firmware. They decide how much RAM a QP takes (some 300 bytes).
+//! Sizes and times of the firmware. They decide how much RAM a QP takes.
 
 use crate::rc::{NOT_YET_TIMER, rnr_time};
 use crate::wire::records::{CONTROL_WORDS, MESSAGE_HEADER};
