@@ -56,7 +56,7 @@ impl Context {
             || (arg.domain == 0 && arg.domain_identity != 0)
             || arg.aliases > ioctl::ALIASES_IF_FREE
             || arg.reserved != 0
-            || arg.reserved_too != 0
+            || arg.carrier > u32::from(CARRIER_WRITE)
         {
             return Err(EINVAL);
         }
@@ -106,6 +106,7 @@ impl Context {
             trigger_index: arg.trigger_index as u8,
             max_list: arg.max_list as u8,
             mode: arg.mode as u8,
+            carrier: arg.carrier as u8,
             block: self.block(arg.block, aliases.is_some()),
             sq_base: addr,
             rq_base: addr + u64::from(rq_start),

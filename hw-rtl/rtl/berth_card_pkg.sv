@@ -647,6 +647,7 @@ package berth_card_pkg;
         logic [31:0] first;             // number of its first credit
         logic [6:0]  n;                 // credits
         logic [17:0] frame;             // its place
+        logic        window;            // it was written to the window for lists: its headers are longer
     } list_in_t;
 
     // A payload is to be placed.

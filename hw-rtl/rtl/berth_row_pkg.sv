@@ -17,7 +17,8 @@ package berth_row_pkg;
     } send_queue_t;
     localparam logic [5:0] SEND_QUEUE               = 6'h12; // The send queue
     typedef struct packed {
-        logic [2:0] zero_31_29;
+        logic [0:0] zero_31_31;
+        logic [1:0] carrier; // How credit lists go (CR-12): `CARRIER_*`
         logic [0:0] foreign; // The peer knows no credit lists: its credit counts hold what needs a receive
         logic [7:0] reads; // RDMA READ requests that wait for answers at most, as the peer takes them; 0: such an element is malformed
         logic [3:0] reorder; // Packets that may come out of order before one that is missing counts as lost
@@ -272,6 +273,9 @@ package berth_row_pkg;
     localparam logic [2:0] TRIGGER_UNBOUNDED        = 3'h3; // That with the index; the first one's while memory that is pinned is bounded, as for the following ones
     localparam logic [2:0] TRIGGER_QUARTERS         = 3'h4; // That which lies so many quarters into the list, 0 to 3
     localparam logic [2:0] TRIGGER_BEHIND           = 3'h5; // That which so many others follow
+    localparam logic [2:0] CARRIER_CONTROL          = 3'h0; // As datagrams from control QP to control QP
+    localparam logic [2:0] CARRIER_REVERSE          = 3'h1; // As datagrams in the reverse direction of the connection: from its QP to the peer's
+    localparam logic [2:0] CARRIER_WRITE            = 3'h2; // As RDMA WRITEs to the window for lists in the peer's card
 
     // Events of the fast path
     typedef struct packed {

@@ -169,8 +169,8 @@ fn requests() -> Res<Vec<Call>> {
                 domain_identity: Identity,
                 aliases: Memory,
                 first_alias: Any,
-                reserved: Zero,
-                reserved_too: Zero
+                carrier: Memory,
+                reserved: Zero
             }
         ),
         request!(

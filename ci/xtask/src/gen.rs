@@ -224,6 +224,8 @@ const EXTRA: Table = &[
     ("RAW_GO_END", raw::RAW_GO_END as u64, " Ends it."),
     ("RAW_GO_MODE", raw::RAW_GO_MODE as u64, " Sets its flags."),
     ("RAW_GO_FILTER", raw::RAW_GO_FILTER as u64, " Sets a filter."),
+    ("LIST_KEY", wire::LIST_KEY as u64, " Key of the window for credit lists."),
+    ("LIST_SLOT", wire::LIST_SLOT as u64, " Bytes of it for each queue pair."),
     ("NUM_RTL_COUNTERS", counters::NUM_RTL_COUNTERS as u64, " RTL counters (see C_*)."),
 ];
 

@@ -87,7 +87,7 @@ pub fn package() -> String {
     for &(name, value, text) in recv::STEPS {
         constant(out, 5, name, value, text);
     }
-    for &(name, value, text) in recv::RIGHTS.iter().chain(recv::REFUSALS).chain(recv::TRIGGERS) {
+    for &(name, value, text) in recv::RIGHTS.iter().chain(recv::REFUSALS).chain(recv::TRIGGERS).chain(send::CARRIERS) {
         constant(out, 3, name, value, text);
     }
     writeln!(out, "\n    // Events of the fast path").unwrap();
@@ -133,6 +133,7 @@ pub fn page() -> String {
     writeln!(out, "\n## Steps of the receiving half's engines").unwrap();
     table(&mut out, "Step", recv::STEPS);
     table(&mut out, "Trigger", recv::TRIGGERS);
+    table(&mut out, "Carrier", send::CARRIERS);
     writeln!(out, "\n## Keys").unwrap();
     table(&mut out, "Right", recv::RIGHTS);
     table(&mut out, "Answer", recv::REFUSALS);

@@ -4,6 +4,7 @@
 use crate::{calls, memory};
 use berth_protocol::rc::{self, RequestPacket, ResponseBody, ResponsePacket};
 use berth_protocol::wire::berth::{Placement, Sack};
+use berth_protocol::wire::lists::list_headers;
 use berth_protocol::wire::net::{self, Ipv4, Ipv6};
 use berth_protocol::wire::opcode::{Opcode, Operation, Service};
 use berth_protocol::wire::{self, Bth, Eth, Extended, Ip, Packet, ext, icrc, reliable};
@@ -49,6 +50,7 @@ fn packets() {
     }
     let body = ResponseBody::Ack { syndrome: rc::Syndrome::Ack(0), sack: None };
     black_box(reliable::emit_response(service, &black_box(ResponsePacket { psn: 0, msn: 0, body })));
+    black_box(list_headers(black_box(1), black_box(2), black_box(3), black_box(4), black_box(5)));
     let mut placement = black_box(Placement { credit: 0, index: 0 });
     calls!(placement: to_bytes());
     let mut sack = black_box(Sack(0));

@@ -37,6 +37,7 @@ fn word(w: &World, user: &User, half: u32, word: u32) -> u32 {
 
 /// How a QP of the model sends and receives, if nothing is special about it.
 const MODE: send::Mode = send::Mode {
+    carrier: send::CARRIER_CONTROL,
     foreign: 0,
     reads: 0,
     reorder: 3,

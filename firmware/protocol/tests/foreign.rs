@@ -114,6 +114,7 @@ fn qp_7_a_foreign_peer_is_there_when_its_address_is_known() {
     let rx = |i| word(&w, &a, RX, i);
     assert!((send::TEMPLATE..).zip(template).all(|(i, value)| tx(i) == value));
     let sends = send::Mode {
+        carrier: send::CARRIER_CONTROL,
         foreign: 1,
         reads: 3,
         reorder: 0,

@@ -5,9 +5,10 @@
 mod common;
 use berth_abi::counters::*;
 use berth_abi::message::{Accept, Connect, Listen, QpCreate};
-use berth_abi::ring::{MODE_MESSAGE, MODE_STREAM};
-use berth_abi::rows::send::{LIST_BEGIN, LIST_FIRST, LIST_SIZE};
+use berth_abi::ring::{CARRIER_CONTROL, CARRIER_REVERSE, CARRIER_WRITE, MODE_MESSAGE, MODE_STREAM};
+use berth_abi::rows::send::{LIST_BEGIN, LIST_FIRST, LIST_SIZE, MODE, Mode};
 use berth_abi::status::*;
+use berth_abi::wire::{BTH_UC_WRITE_ONLY, LIST_KEY, LIST_SLOT};
 use berth_protocol::model::{User, World};
 use berth_protocol::wire;
 use berth_protocol::wire::headers::{BTH_UD_SEND_ONLY, list_qkey};
@@ -51,6 +52,25 @@ fn list(w: &World, b: &User, first: u32, sizes: &[u32], change: impl FnOnce(&mut
     fix(frame)
 }
 
+/// The same list over another carrier (CR-12).
+fn carried(list: &[u8], carrier: u8, qpn: u32) -> Vec<u8> {
+    let mut frame = list.to_vec();
+    match carrier {
+        CARRIER_REVERSE => {
+            frame[47..50].copy_from_slice(&qpn.to_be_bytes()[1..]);
+            frame[58..62].copy_from_slice(&16_u32.to_be_bytes());
+        }
+        CARRIER_WRITE => {
+            frame[42] = BTH_UC_WRITE_ONLY;
+            let len = (frame.len() - 62) as u32;
+            let header = [qpn * LIST_SLOT, LIST_KEY, len].map(u32::to_be_bytes);
+            frame.splice(58..62, header.concat());
+        }
+        _ => {}
+    }
+    fix(frame)
+}
+
 /// What RTL's reader was given: word, value.
 fn given(w: &World, b: &User) -> Vec<(u32, u32)> {
     let of = |x: &&(u32, u32, u32, u32)| (x.0, x.1) == (TX, b.qpn) && x.2 >= LIST_FIRST;
@@ -84,6 +104,43 @@ fn decision_6_a_list_that_comes_before_the_rtu_stands_for_it() {
     assert_eq!(w.counter(1, F_CONTROL_BAD), bad, "the RTU behind it changes nothing");
     for user in [&a, &b] {
         w.destroy(user);
+    }
+}
+
+#[test]
+fn cr_12_a_list_comes_over_every_carrier() {
+    for carrier in [CARRIER_CONTROL, CARRIER_REVERSE, CARRIER_WRITE] {
+        let (mut w, _, b) = accepted(907, |_| ());
+        let good = carried(&list(&w, &b, 0, &[100, 200], |_| ()), carrier, b.qpn);
+        // From another QPN; to another one, place, or key; of another length.
+        let forged: &[usize] = match carrier {
+            CARRIER_CONTROL => &[54, 61],
+            CARRIER_REVERSE => &[54, 64],
+            _ => &[54, 60, 62, 65, 69],
+        };
+        for at in forged {
+            let mut frame = good.clone();
+            frame[*at] ^= 1;
+            let refused =
+                |w: &World| [F_CONTROL_BAD, F_UNKNOWN_QP, F_BAD_OPCODE].map(|n| w.counter(1, n)).iter().sum::<u64>();
+            let before = refused(&w);
+            w.inject(1, fix(frame));
+            w.run(50_000);
+            assert_eq!((refused(&w), given(&w, &b)), (before + 1, vec![]), "carrier {carrier}, byte {at}");
+        }
+        w.inject(1, good);
+        w.run(100_000);
+        assert_eq!(w.nodes[1].card.state_of(b.qpn), CONNECTED, "carrier {carrier}");
+        assert_eq!(given(&w, &b), [(LIST_FIRST, 0), (LIST_BEGIN, 2), (LIST_SIZE, 100), (LIST_SIZE, 200)]);
+    }
+}
+
+#[test]
+fn cr_12_the_row_says_how_lists_go() {
+    for carrier in [CARRIER_CONTROL, CARRIER_REVERSE, CARRIER_WRITE] {
+        let (w, a, _) = accepted(908, |qp| qp.carrier = carrier);
+        let mode = w.nodes[0].hw.fast.written.iter().rfind(|x| (x.0, x.1, x.2) == (TX, a.qpn, MODE));
+        assert_eq!(Mode::from_word(mode.expect("a row").3).carrier, carrier.into());
     }
 }
 

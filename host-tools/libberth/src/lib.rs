@@ -84,7 +84,7 @@ pub use error::{Error, Limit, Reason, Result};
 pub use mapping::{Buffer, FileMap};
 pub use memory::{Again, First, SendMemory};
 pub use qp::{
-    Atomic, Binding, ForeignPeer, Local, Mode, QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest,
+    Atomic, Binding, Carrier, ForeignPeer, Local, Mode, QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest,
 };
 pub use region::{Access, BufferRegion, FileRegion, ProtectionDomain, Region};
 pub use stream::{MAX_SGE_BYTES, Piece, SendBlock, Sent, Stream};

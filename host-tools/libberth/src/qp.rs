@@ -80,6 +80,28 @@ impl Mode {
     }
 }
 
+/// How the credit lists of a connection go to the peer's card (CR-12). The cards see to it, and a program notices nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carrier {
+    /// From control QP to control QP.
+    #[default]
+    Control,
+    /// In the reverse direction of the connection.
+    Reverse,
+    /// As RDMA WRITEs to a window in the peer's card.
+    Write,
+}
+
+impl Carrier {
+    const fn to_abi(self) -> u8 {
+        match self {
+            Self::Control => abi_ring::CARRIER_CONTROL,
+            Self::Reverse => abi_ring::CARRIER_REVERSE,
+            Self::Write => abi_ring::CARRIER_WRITE,
+        }
+    }
+}
+
 /// Properties of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QpConfig {
@@ -93,6 +115,8 @@ pub struct QpConfig {
     pub trigger: Trigger,
     /// Longest credit list (1 to 64; 0: as long as possible).
     pub max_list: u32,
+    /// How the credit lists that this end sends go.
+    pub carrier: Carrier,
     /// Virtual-context block in bytes (VC-2): a multiple of 4096 up to 1 MiB; 0: 64 KiB.
     pub block: u32,
     /// How the memory of sends reaches the card (VC-10), unless a send says otherwise. With [`SendMemory::PIN`] all is pinned;
@@ -128,6 +152,7 @@ impl Default for QpConfig {
             recv_depth: 64,
             trigger,
             max_list: 0,
+            carrier: Carrier::default(),
             block: 0,
             memory: SendMemory::AUTO,
             timeout: 0,
@@ -443,6 +468,7 @@ impl QueuePair {
             reads: config.reads.into(),
             peer_reads: config.peer_reads.into(),
             aliases: config.memory.abi(),
+            carrier: config.carrier.to_abi().into(),
             ..Default::default()
         };
         context.ioctl(what, ioctl::IOC_CREATE_QP, &mut arg)?;

@@ -73,7 +73,7 @@ pub fn piece_lengths(frames: &[Vec<u8>], qpn: u32) -> Vec<usize> {
 ///
 /// The formats are in docs/reference/wire.md: a control message has 3 words of header, then records of
 /// (type | words << 8 | QPN << 16) and a body; that of a list: epoch, first number, sizes. A datagram has
-/// one such record behind its 2 words of DETH.
+/// one such record behind its 2 words of DETH, a WRITE behind its 4 words of RETH.
 pub fn credit_lists(frames: &[Vec<u8>], qpn: u32) -> Vec<Vec<u32>> {
     numbered_lists(frames, qpn).into_values().collect()
 }
@@ -81,10 +81,11 @@ pub fn credit_lists(frames: &[Vec<u8>], qpn: u32) -> Vec<Vec<u32>> {
 /// As [`credit_lists`], by the number of their first credit.
 pub fn numbered_lists(frames: &[Vec<u8>], qpn: u32) -> BTreeMap<u32, Vec<u32>> {
     let mut lists = BTreeMap::new();
-    for message in frames.iter().filter_map(|f| roce(f)).filter(|b| b.qpn == CONTROL_QPN) {
-        let mut at = match message.opcode {
-            BTH_SEND_ONLY => 3,
-            BTH_UD_SEND_ONLY => 2,
+    for message in frames.iter().filter_map(|f| roce(f)) {
+        let mut at = match (message.opcode, message.qpn) {
+            (BTH_SEND_ONLY, CONTROL_QPN) => 3,
+            (BTH_UD_SEND_ONLY, _) => 2,
+            (BTH_UC_WRITE_ONLY, CONTROL_QPN) => 4,
             _ => continue,
         };
         let words: Vec<u32> =

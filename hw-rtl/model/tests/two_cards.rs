@@ -4,6 +4,7 @@
 
 mod pair;
 
+use berth_abi::card::CONTROL_QPN;
 use berth_abi::counters::*;
 use berth_abi::message::{
     Accept, CmClosed, CmEstablished, CmRequest, Connect, CqDestroy, Disconnect, Listen, QpCap, QpDestroy, QpError,
@@ -11,6 +12,7 @@ use berth_abi::message::{
 };
 use berth_abi::ring::*;
 use berth_abi::status::*;
+use berth_abi::wire::{BTH_UC_WRITE_ONLY, BTH_UD_SEND_ONLY};
 use berth_rtl::PcieLimits;
 use berth_rtl_host::*;
 use pair::*;
@@ -18,8 +20,25 @@ use std::collections::BTreeMap;
 
 #[test]
 fn cr_15_worked_example_of_72_bytes() {
+    worked_example(CARRIER_CONTROL);
+}
+
+#[test]
+fn cr_12_lists_go_in_the_reverse_direction_of_their_connection() {
+    let lists = worked_example(CARRIER_REVERSE);
+    assert!(lists.iter().all(|list| *list == (BTH_UD_SEND_ONLY, QP_A)), "{lists:x?}");
+}
+
+#[test]
+fn cr_12_lists_go_as_writes_to_the_peers_card() {
+    let lists = worked_example(CARRIER_WRITE);
+    assert!(lists.iter().all(|list| *list == (BTH_UC_WRITE_ONLY, CONTROL_QPN)), "{lists:x?}");
+}
+
+/// Answers opcode and QPN of the frames with lists.
+fn worked_example(carrier: u8) -> Vec<(u8, u32)> {
     let a = QpCreate { timeout: NO_TIMEOUT, ..qp(QP_A) };
-    let b = QpCreate { timeout: NO_TIMEOUT, ..qp(QP_B) };
+    let b = QpCreate { timeout: NO_TIMEOUT, carrier, ..qp(QP_B) };
     let mut net = pair(seed(1), |_, _| {}, a, b);
     let data: Vec<u8> = (0..72).collect();
     let source = net.hosts[0].alloc(ASID, 72, 100, false);
@@ -95,7 +114,10 @@ fn cr_15_worked_example_of_72_bytes() {
     }
     assert_eq!(bytes, data);
     assert_eq!(sent(&net), [3, 7, 22, 40]);
+    let frames = net.wires[1].sent.iter().filter(|frame| !numbered_lists(std::slice::from_ref(frame), QP_A).is_empty());
+    let carried = frames.filter_map(|frame| roce(frame)).map(|bth| (bth.opcode, bth.qpn)).collect();
     finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+    carried
 }
 
 fn random_stream(seed: u64, len: usize, faults: Option<(f64, f64, f64, f64)>, limit: u64) {

@@ -468,7 +468,8 @@ package berth_regs_pkg;
     localparam logic [31:0] BTH_FETCH_ADD            = 32'h00000014; // RC FetchAdd
     localparam logic [31:0] BTH_SEND_LAST_INVALIDATE = 32'h00000016; // RC SEND Last with Invalidate
     localparam logic [31:0] BTH_SEND_ONLY_INVALIDATE = 32'h00000017; // RC SEND Only with Invalidate
-    localparam logic [31:0] BTH_UD_SEND_ONLY         = 32'h00000064; // UD SEND Only; to `CONTROL_QPN` a credit list
+    localparam logic [31:0] BTH_UC_WRITE_ONLY        = 32'h0000002a; // UC RDMA WRITE Only; to `CONTROL_QPN` a credit list (CR-12c)
+    localparam logic [31:0] BTH_UD_SEND_ONLY         = 32'h00000064; // UD SEND Only; to `CONTROL_QPN` or a queue pair of a connection a credit list
     localparam logic [31:0] BTH_UD_SEND_ONLY_IMM     = 32'h00000065; // UD SEND Only with Immediate
     localparam logic [31:0] BTH_SELECTIVE_ACKNOWLEDGE = 32'h000000d1; // Berth's own: RC Acknowledge with a SACK
 
@@ -596,6 +597,8 @@ package berth_regs_pkg;
     localparam logic [31:0] RAW_GO_END               = 32'h00000002; // Ends it
     localparam logic [31:0] RAW_GO_MODE              = 32'h00000003; // Sets its flags
     localparam logic [31:0] RAW_GO_FILTER            = 32'h00000004; // Sets a filter
+    localparam logic [31:0] LIST_KEY                 = 32'h4c697374; // Key of the window for credit lists
+    localparam logic [31:0] LIST_SLOT                = 32'h00000200; // Bytes of it for each queue pair
     localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h00000043; // RTL counters (see C_*)
 
     // Packet RAM

@@ -8,6 +8,7 @@ mod rx;
 use berth_abi::card::{MAX_READS, TX_SLOTS};
 use berth_abi::rows::event::EVENT_RECEIVE_INDEX;
 use berth_abi::rows::recv::{self, RIGHT_ATOMIC, RIGHT_READ, RIGHT_WRITE};
+use berth_abi::rows::send::{CARRIER_CONTROL, CARRIER_REVERSE, CARRIER_WRITE};
 use berth_abi::status::{PAGE_FAULT, WC_FLUSHED, WC_RECALLED};
 use berth_protocol::memory::keys::{ATOMIC, Binding, READ, WRITE};
 use berth_protocol::rc::{
@@ -1648,8 +1649,10 @@ fn acks_and_lists_go_to_the_transmit_half_and_strangers_to_the_core() {
         rig.inject(frame, 2);
         for n in [1, 2, 31, 64] {
             let sizes: Vec<u32> = (0..n).map(|k| 0x0102_0304 * k + n).collect();
-            let frame = rig.list_frame(n as usize % 2, n * 100, &sizes);
-            rig.inject(frame, 3);
+            for (i, carrier) in [CARRIER_CONTROL, CARRIER_REVERSE, CARRIER_WRITE].into_iter().enumerate() {
+                let frame = rig.carried_list(carrier, (n as usize + i) % 2, n * 100, &sizes);
+                rig.inject(frame, 3);
+            }
         }
         // From another peer, to another card, to a QP that is off, with a bad IPv4 checksum, another epoch.
         let good = rig.ack_frame(0, &ack);
@@ -1661,13 +1664,13 @@ fn acks_and_lists_go_to_the_transmit_half_and_strangers_to_the_core() {
         let mut frame = rig.list_frame(0, 5, &[1]);
         frame[66] ^= 1;
         rig.inject(frame, 4);
-        rig.until(5000, "all of it", |rig| rig.lists_in.len() == 4 && rig.acks_in.len() == 2 && rig.core.len() == 5);
+        rig.until(5000, "all of it", |rig| rig.lists_in.len() == 12 && rig.acks_in.len() == 2 && rig.core.len() == 5);
         rig.until(500, "the last sizes", |rig| rig.lists_in.iter().all(|l| l.2.len() as u32 == l.1 / 100));
         assert_eq!(rig.acks_in[0], (17, 0x12_3456, 31, None));
         assert_eq!(rig.acks_in[1], (16, 0x12_3456, 31, Some(bits)));
-        for (q, first, sizes) in &rig.lists_in {
+        for ((q, first, sizes), i) in rig.lists_in.iter().zip(0..) {
             let n = first / 100;
-            assert_eq!(*q, 16 + n % 2);
+            assert_eq!(*q, 16 + (n + i % 3) % 2);
             assert!(sizes.iter().zip(0..).all(|(size, k)| *size == 0x0102_0304 * k + n));
         }
     }
@@ -1725,6 +1728,9 @@ fn a_frame_with_any_bit_wrong_that_says_whose_it_is_goes_to_the_core() {
             (rig.ack_frame(0, &ack), vec![]),
             (rig.ack_frame(0, &ResponsePacket { body: sack, ..ack }), vec![]),
             (rig.list_frame(0, 5, &[1, 2, 3]), vec![54..58, 59..62, 62..70]),
+            // In the reverse direction of a connection the QPN of who sends says nothing.
+            (rig.carried_list(CARRIER_REVERSE, 0, 5, &[1, 2, 3]), vec![54..58, 62..70]),
+            (rig.carried_list(CARRIER_WRITE, 0, 5, &[1, 2, 3]), vec![54..78]),
             (rig.frame(0, &data, &[7; 64]), vec![]),
         ];
         for (frame, more) in frames {

@@ -1791,9 +1791,11 @@ fn a_packet_on_its_way_when_its_qp_ends_gives_its_memory_back_once() {
 fn acknowledgements_and_lists_are_framed_for_the_receivers_half() {
     for width in widths() {
         let mut bench = Bench::new(width, Setup::default(), 7);
-        bench.connect(9, Settings::default());
-        bench.check_own_acknowledgements(9);
-        bench.check_own_lists(9);
+        for (q, carrier) in (9..).zip([send::CARRIER_CONTROL, send::CARRIER_REVERSE, send::CARRIER_WRITE]) {
+            bench.connect(q, Settings { carrier, ..Settings::default() });
+            bench.check_own_acknowledgements(q);
+            bench.check_own_lists(carrier, q);
+        }
     }
 }
 

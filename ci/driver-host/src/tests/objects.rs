@@ -127,7 +127,21 @@ fn qp_1_a_queue_pair_is_made_as_it_is_asked_for() {
         (CreateQp { rq_depth: 256, trigger: 2, trigger_index: 255, ..base }, 2, 8, 65536, 65536),
         (CreateQp { sq_depth: 255, rq_depth: 129, trigger: 3, max_list: 64, ..base }, 8, 8, 65536, 65536),
         (CreateQp { sq_depth: MAX_DEPTH, rq_depth: 2049, ..base }, 12, 12, 1 << 20, 65536),
-        (CreateQp { trigger: 2, mode: 1, max_list: 1, reads: 3, peer_reads: MOST_READS, ..base }, 2, 2, 4096, 65536),
+        (
+            CreateQp {
+                trigger: 2,
+                mode: 1,
+                max_list: 1,
+                carrier: CARRIER_WRITE.into(),
+                reads: 3,
+                peer_reads: MOST_READS,
+                ..base
+            },
+            2,
+            2,
+            4096,
+            65536,
+        ),
     ];
     for (identity, (asked, log2_sq, log2_rq, bytes, block)) in (5..).zip(cases) {
         let mut arg = asked;
@@ -148,6 +162,7 @@ fn qp_1_a_queue_pair_is_made_as_it_is_asked_for() {
             trigger_index: asked.trigger_index as u8,
             max_list: asked.max_list as u8,
             mode: asked.mode as u8,
+            carrier: asked.carrier as u8,
             block,
             sq_base,
             rq_base: sq_base + u64::from(arg.rq_start),
@@ -181,6 +196,7 @@ fn inv_6_a_queue_pair_that_cannot_be_is_refused_and_the_card_not_told() {
         CreateQp { sq_depth: MAX_DEPTH + 1, ..base },
         CreateQp { rq_depth: 0, ..base },
         CreateQp { rq_depth: MAX_DEPTH + 1, ..base },
+        CreateQp { carrier: 3, ..base },
         CreateQp { trigger: 10, ..base },
         CreateQp { trigger: 4, trigger_index: 4, ..base },
         CreateQp { trigger: 9, trigger_index: 1, ..base },

@@ -330,10 +330,10 @@ pub struct CreateQp {
     pub aliases: u32,
     /// out: first of its aliases, 0: it has none. `ENOSPC` if `ALIASES` finds none free.
     pub first_alias: u32,
+    /// in: how its credit lists go (CR-12): `CARRIER_*`.
+    pub carrier: u32,
     /// Must be zero.
     pub reserved: u32,
-    /// Must be zero.
-    pub reserved_too: u32,
 }
 
 /// `CreateQp::aliases`: sends are posted at the process's own addresses: their memory is pinned (VC-2, VC-4).

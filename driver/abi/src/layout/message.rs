@@ -240,6 +240,8 @@ messages! {
         mode: u8 = 5 . 24,
         /// Largest virtual-context block in bytes: a multiple of 4096 up to 1 MiB; 0 takes 64 KiB.
         block: u32 = 6,
+        /// How its credit lists go (CR-12): `CARRIER_*`.
+        carrier: u8 = 7 . 0,
         /// Bus address of the send queue: a multiple of 4096.
         sq_base: u64 = 8,
         /// Bus address of the receive queue.

@@ -6,7 +6,7 @@
 //! Event entries carry a phase bit in bit 31 of their last word that changes each time
 //! round, beginning with 1.
 
-use super::rows::recv;
+use super::rows::{recv, send};
 
 /// Bytes of an entry of either ring.
 pub const ENTRY_BYTES: u32 = 64;
@@ -307,6 +307,13 @@ pub const fn is_trigger(trigger: u32, index: u32) -> bool {
     };
     index <= most
 }
+
+/// Credit lists go over the control QPs (CR-12a). To `CARRIER_WRITE` these are those of rows.
+pub const CARRIER_CONTROL: u8 = send::CARRIER_CONTROL as u8;
+/// Credit lists go in the reverse direction of their connection (CR-12b).
+pub const CARRIER_REVERSE: u8 = send::CARRIER_REVERSE as u8;
+/// Credit lists go as RDMA WRITEs to a window in the peer's card (CR-12c).
+pub const CARRIER_WRITE: u8 = send::CARRIER_WRITE as u8;
 
 /// Stream mode (CR-17): a send may be cut over several receives.
 pub const MODE_STREAM: u8 = 0;

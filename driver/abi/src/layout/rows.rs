@@ -75,6 +75,8 @@ pub mod send {
         }
         /// How the QP sends.
         Mode {
+            /// How credit lists go (CR-12): `CARRIER_*`.
+            carrier: 30 29,
             /// The peer knows no credit lists: its credit counts hold what needs a receive. Message mode and go-back-N only.
             foreign: 28 28,
             /// RDMA READ requests that wait for answers at most, as the peer takes them; 0: such an element is malformed.
@@ -219,6 +221,18 @@ pub mod send {
         CMD_REVOKE = 8;
         /// A BIND is done: what is behind it goes on.
         CMD_BOUND = 9;
+        }
+    }
+
+    table! {
+        /// How the credit lists of a connection go (CR-12). Who receives them takes each of these.
+        CARRIERS: u32 {
+        /// As datagrams from control QP to control QP.
+        CARRIER_CONTROL = 0;
+        /// As datagrams in the reverse direction of the connection: from its QP to the peer's.
+        CARRIER_REVERSE = 1;
+        /// As RDMA WRITEs to the window for lists in the peer's card.
+        CARRIER_WRITE = 2;
         }
     }
 }

@@ -50,7 +50,9 @@ table! {
     BTH_SEND_LAST_INVALIDATE = 0x16;
     /// RC SEND Only with Invalidate.
     BTH_SEND_ONLY_INVALIDATE = 0x17;
-    /// UD SEND Only; to `CONTROL_QPN` a credit list.
+    /// UC RDMA WRITE Only; to `CONTROL_QPN` a credit list (CR-12c).
+    BTH_UC_WRITE_ONLY = 0x2a;
+    /// UD SEND Only; to `CONTROL_QPN` or a queue pair of a connection a credit list.
     BTH_UD_SEND_ONLY = 0x64;
     /// UD SEND Only with Immediate.
     BTH_UD_SEND_ONLY_IMM = 0x65;
@@ -86,6 +88,12 @@ table! {
     REC_BIND = 12;
     }
 }
+
+/// The key of the window that each card has for credit lists (CR-12c), as a peer's WRITE names it: "List". A list for QPN *n* goes
+/// to byte *n* × `LIST_SLOT` of it; the upper half of its address is the list's Q_Key.
+pub const LIST_KEY: u32 = u32::from_be_bytes(*b"List");
+/// Bytes of the window for each queue pair.
+pub const LIST_SLOT: u32 = 512;
 
 /// Version of the control messages and of credit lists: other versions are not understood.
 pub const CONTROL_VERSION: u32 = 2;

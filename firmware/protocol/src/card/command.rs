@@ -17,11 +17,12 @@ use berth_abi::message::{
     RawDestroy, RawFilter, RawMode, Reject, Unlisten,
 };
 use berth_abi::ring::{
-    CAP_BURST_MAX, CAP_RATE_MAX, CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT,
-    CMD_CM_UNLISTEN, CMD_CQ_CREATE, CMD_CQ_DESTROY, CMD_CRASH, CMD_KEY_BIND, CMD_KEY_FREE, CMD_KEY_REGISTER,
-    CMD_KEYS_DROP, CMD_NET_CONFIG, CMD_PRESSURE, CMD_QP_CAP, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_PEER, CMD_QP_QUERY,
-    CMD_QP_RECALL, CMD_QP_TRIGGER, CMD_RANGE_REVOKED, CMD_RAW_CREATE, CMD_RAW_DESTROY, CMD_RAW_FILTER, CMD_RAW_MODE,
-    CRASH_EVENT, CRASH_EVENT_WORDS, ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState, is_mtu, is_trigger,
+    CAP_BURST_MAX, CAP_RATE_MAX, CARRIER_WRITE, CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN,
+    CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE, CMD_CQ_DESTROY, CMD_CRASH, CMD_KEY_BIND, CMD_KEY_FREE,
+    CMD_KEY_REGISTER, CMD_KEYS_DROP, CMD_NET_CONFIG, CMD_PRESSURE, CMD_QP_CAP, CMD_QP_CREATE, CMD_QP_DESTROY,
+    CMD_QP_PEER, CMD_QP_QUERY, CMD_QP_RECALL, CMD_QP_TRIGGER, CMD_RANGE_REVOKED, CMD_RAW_CREATE, CMD_RAW_DESTROY,
+    CMD_RAW_FILTER, CMD_RAW_MODE, CRASH_EVENT, CRASH_EVENT_WORDS, ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState,
+    is_mtu, is_trigger,
 };
 use berth_abi::status::{
     CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BAD_INDEX, REASON_BUSY,
@@ -224,6 +225,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             || !is_trigger(trigger as u32, want.trigger_index as u32)
             || max_list as u32 > MAX_LIST
             || mode > MODE_MESSAGE
+            || want.carrier > CARRIER_WRITE
             || block & 0xfff != 0
             || block > 1 << 20
             || sq_base & 4095 != 0
@@ -247,6 +249,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         (qp.send_cqn, qp.recv_cqn) = (send_cqn, recv_cqn);
         qp.trigger = trigger as u32 | (want.trigger_index as u32) << 8;
         qp.max_list = if max_list == 0 { MAX_LIST } else { max_list as u32 };
+        qp.carrier = want.carrier;
         qp.block = if block == 0 { 65536 } else { block };
         (qp.sq_base, qp.rq_base) = (sq_base, rq_base);
         qp.timeout = if timeout == 0 { TIMEOUT } else { timeout };

@@ -15,15 +15,15 @@ use super::request::{
 };
 use super::shared::Shared;
 use crate::base::rule::{self, Rule};
-use crate::wire::headers::{BTH_SEND_ONLY, PSN_MASK, Packet, Template, list_qkey};
+use crate::wire::headers::{BTH_SEND_ONLY, BTH_UC_WRITE_ONLY, PAYLOAD, PSN_MASK, Packet, RETH, Template, list_qkey};
 use crate::wire::records::{
     CHALLENGE, CONTROL_WORDS, MESSAGE_HEADER, REC_BIND, REC_DREQ, REC_GO, REC_KEEPALIVE, REC_LIST, REC_RECALL,
     REC_RECALLED, REC_REJ, REC_REP, REC_REQ, REC_RTU, START, VERSION, record,
 };
 use berth_abi::card::{CONTROL_QPN, CREDITS_PER_QP};
 use berth_abi::counters::{
-    F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CONTROL_SENT, F_LIST_REFUSED, F_NOT_FOR_US, F_REQUESTS_BUSY, F_TX_STARVED,
-    F_UNKNOWN_QP,
+    F_BAD_OPCODE, F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CONTROL_SENT, F_LIST_REFUSED, F_NOT_FOR_US, F_REQUESTS_BUSY,
+    F_TX_STARVED, F_UNKNOWN_QP,
 };
 use berth_abi::message::{CmRequest, CmRequestOver};
 use berth_abi::ring::{PRIVATE_DATA, is_mtu};
@@ -31,6 +31,7 @@ use berth_abi::status::{
     REASON_ACCESS, REASON_BUSY, REASON_NO_LISTENER, REASON_NO_TARGET, REASON_PEER_CLOSE, REASON_PROTOCOL,
     REASON_REJECTED, REASON_SEND_FAILED, WC_FLUSHED, WC_REMOTE_ACCESS, WC_REMOTE_ERROR,
 };
+use berth_abi::wire::{LIST_KEY, LIST_SLOT};
 
 /// Mode of a connection (CR-17), on the wire: stream.
 const STREAM: u32 = 1;
@@ -171,10 +172,23 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         true
     }
 
-    /// A credit list has come as a datagram: it counts as a record of the control connection (decision 6).
+    /// Whether a WRITE of `len` bytes says so, and names the window for lists.
+    #[cold]
+    fn is_window<H: Hw>(slot: u32, len: u32, hw: &mut H) -> bool {
+        let mut words = [0; 3];
+        hw.rx_read(slot, (PAYLOAD + RETH - 8) / 4, &mut words);
+        // In the middle of a word, big-endian.
+        let [key, told] = [0, 1].map(|i: usize| {
+            let [low, high] = [words.get(i), words.get(i + 1)].map(|word| word.copied().unwrap_or(0));
+            (low >> 16 | high << 16).swap_bytes()
+        });
+        key == LIST_KEY && told == len
+    }
+
+    /// A credit list has come: it counts as a record of the control connection, however it was carried (decision 6, CR-12).
+    #[cold]
     pub(crate) fn rx_list<H: Hw>(&mut self, now: u64, slot: u32, packet: &Packet, hw: &mut H) {
-        let ours = packet.more & PSN_MASK == CONTROL_QPN;
-        let peer = self.find_peer(packet.ip).filter(|_| ours);
+        let peer = self.find_peer(packet.ip);
         if peer.and_then(|i| self.peers.get(i)).is_some_and(|peer| peer.mac != packet.mac) {
             // As data: a peer moves when it says so in a control message. Lists are repeated.
             hw.count(F_NOT_FOR_US, 1);
@@ -185,10 +199,16 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         let m = &records;
         let list = peer.filter(|_| whole).and_then(|i| {
             let (kind, words, qpn) = m.record(0)?;
-            (kind == REC_LIST && words == m.len).then_some((i, qpn))
+            let ours = match packet.opcode {
+                BTH_UC_WRITE_ONLY => packet.more == qpn * LIST_SLOT && Self::is_window(slot, packet.len, hw),
+                _ if packet.qpn == CONTROL_QPN => packet.more & PSN_MASK == CONTROL_QPN,
+                _ => packet.qpn == qpn,
+            };
+            (ours && kind == REC_LIST && words == m.len).then_some((i, qpn))
         });
         let Some((i, qpn)) = list else {
-            hw.count(F_CONTROL_BAD, 1);
+            // Another datagram than a list is nothing for the QP of a connection.
+            hw.count(if packet.qpn == CONTROL_QPN { F_CONTROL_BAD } else { F_BAD_OPCODE }, 1);
             return;
         };
         let epoch = m.word(0, 1);
@@ -196,11 +216,9 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             // It has overtaken the peer's BIND. Lists are repeated.
             return;
         }
-        let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| {
-            // The peer knows the epoch. If it has it from our REP, its RTU is on its way.
-            let known = qp.state == CONNECTED || (qp.state == CONNECTING && qp.peer_qpn != 0);
-            known && qp.lists.epoch == epoch && qp.peer as usize == i + 1
-        }) else {
+        let Some((qp, sh)) =
+            self.qp(qpn).filter(|(qp, _)| qp.takes_lists() && qp.lists.epoch == epoch && qp.peer as usize == i + 1)
+        else {
             // Of a connection, or of a round of its lists, that is over.
             hw.count(F_UNKNOWN_QP, 1);
             return;

@@ -206,6 +206,8 @@ pub struct Qp {
     pub cap: [u32; 2],
     /// Longest list.
     pub max_list: u32,
+    /// How lists go: `CARRIER_*`.
+    pub carrier: u8,
     /// Largest block in bytes.
     pub block: u32,
     /// Acknowledgement time-out in cycles.
@@ -249,6 +251,11 @@ pub struct Qp {
 }
 
 impl Qp {
+    /// Credit lists may come for it: the peer knows the epoch. If it has it from our REP, its RTU is on its way.
+    pub(super) fn takes_lists(&self) -> bool {
+        self.state == CONNECTED || (self.state == CONNECTING && self.peer_qpn != 0)
+    }
+
     /// No QP.
     pub const FREE: Self = Self {
         state: FREE,
@@ -281,6 +288,7 @@ impl Qp {
         trigger: 0,
         cap: [0; 2],
         max_list: 0,
+        carrier: 0,
         block: 0,
         timeout: 0,
         retries: 0,

@@ -127,6 +127,7 @@ impl Qp {
         self.fast_template(sh, hw);
         let window = (self.fast.window as u32).min(FAST_WINDOW);
         let mode = send::Mode {
+            carrier: self.carrier as u32,
             foreign: self.foreign as u32,
             reads: self.reads as u32,
             remote: self.message as u32,

@@ -7,7 +7,7 @@ use super::hw::{Hw, Log};
 use super::qp::CONNECTED;
 use crate::wire::headers::{
     BTH_ACKNOWLEDGE, BTH_SELECTIVE_ACKNOWLEDGE, BTH_SEND_FIRST, BTH_SEND_LAST_INVALIDATE, BTH_SEND_ONLY,
-    BTH_SEND_ONLY_IMM, BTH_SEND_ONLY_INVALIDATE, BTH_UD_SEND_ONLY, HEADER_WORDS, arp, parse,
+    BTH_SEND_ONLY_IMM, BTH_SEND_ONLY_INVALIDATE, BTH_UC_WRITE_ONLY, BTH_UD_SEND_ONLY, HEADER_WORDS, arp, parse,
 };
 use berth_abi::card::{CONTROL_QPN, RX_SLOTS};
 use berth_abi::counters::{F_ADDRESS_CONFLICTS, F_BAD_HEADER, F_BAD_OPCODE, F_FOREIGN, F_NOT_FOR_US, F_UNKNOWN_QP};
@@ -41,10 +41,21 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                 return;
             }
         };
+        let list = match packet.opcode {
+            BTH_UD_SEND_ONLY => {
+                packet.qpn == CONTROL_QPN || self.qp(packet.qpn).is_some_and(|(qp, _)| qp.takes_lists())
+            }
+            BTH_UC_WRITE_ONLY => packet.qpn == CONTROL_QPN,
+            _ => false,
+        };
+        if list {
+            self.rx_list(now, slot, &packet, hw);
+            hw.rx_free(slot);
+            return;
+        }
         if packet.qpn == CONTROL_QPN {
             match packet.opcode {
                 BTH_SEND_ONLY => self.rx_control(now, slot, &packet, hw),
-                BTH_UD_SEND_ONLY => self.rx_list(now, slot, &packet, hw),
                 BTH_ACKNOWLEDGE => {
                     if let Some(i) = self.find_peer(packet.ip)
                         && let Some(peer) = self.peers.get_mut(i)

@@ -7,7 +7,7 @@
 
 pub use crate::rc::Placement;
 
-/// Q_Key of credit lists that an end whose connection has this epoch sends as datagrams between the control QPNs. The
+/// Q_Key of credit lists that an end whose connection has this epoch sends. The
 /// list itself has the epoch of the end that it is for, so a forger has to guess both. Its highest bit is set: a
 /// controlled Q_Key, which an adapter does not let an unprivileged program send with (IBTA 10.2.5).
 pub const fn list_qkey(epoch: u32) -> u32 {

@@ -13,7 +13,7 @@ use berth_abi::counters::{F_BAD_HEADER, F_NOT_FOR_US};
 pub use super::berth::list_qkey;
 pub use berth_abi::wire::{
     BTH_ACKNOWLEDGE, BTH_SELECTIVE_ACKNOWLEDGE, BTH_SEND_FIRST, BTH_SEND_LAST_IMM, BTH_SEND_LAST_INVALIDATE,
-    BTH_SEND_MIDDLE, BTH_SEND_ONLY, BTH_SEND_ONLY_IMM, BTH_SEND_ONLY_INVALIDATE, BTH_UD_SEND_ONLY,
+    BTH_SEND_MIDDLE, BTH_SEND_ONLY, BTH_SEND_ONLY_IMM, BTH_SEND_ONLY_INVALIDATE, BTH_UC_WRITE_ONLY, BTH_UD_SEND_ONLY,
 };
 
 /// UDP port of RoCEv2.
@@ -26,6 +26,8 @@ pub const HEADER_WORDS: usize = 16;
 pub const PLACEMENT: u32 = Placement::BYTES as u32;
 /// Bytes of a datagram's header (DETH): Q_Key, source QPN.
 pub const DATAGRAM: u32 = 8;
+/// Bytes of a WRITE's header (RETH): address, key, length.
+pub const RETH: u32 = 16;
 /// Bytes of iCRC.
 pub const ICRC: u32 = 4;
 
@@ -117,9 +119,9 @@ pub struct Packet {
     pub ack_request: bool,
     /// Packet sequence number.
     pub psn: u32,
-    /// Immediate data, AETH, or a datagram's Q_Key.
+    /// Immediate data, AETH, a datagram's Q_Key, or the upper half of a WRITE's address.
     pub ext: u32,
-    /// The 4 bytes behind it: a datagram's source QPN (bits 23:0).
+    /// The 4 bytes behind it: a datagram's source QPN (bits 23:0), or that address's lower half.
     pub more: u32,
     /// Payload's first byte in the slot.
     pub start: u32,
@@ -155,6 +157,7 @@ pub fn parse(w: &Words, len: u32, mac: Mac, ip: u32) -> Result<Packet, u32> {
     let ext = match opcode {
         BTH_SEND_LAST_IMM | BTH_SEND_ONLY_IMM | BTH_ACKNOWLEDGE | BTH_SELECTIVE_ACKNOWLEDGE => 4,
         BTH_UD_SEND_ONLY => DATAGRAM,
+        BTH_UC_WRITE_ONLY => RETH,
         _ => 0,
     };
     let pad = (flags as u32 >> 4) & 3;

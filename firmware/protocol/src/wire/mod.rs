@@ -10,7 +10,7 @@
 //! Ethernet frame check sequence (the MAC's), no VLAN tag, no IPv4 options and no IPv6 extension headers.
 //!
 //! Headers of Berth cards alone are in [`berth`]: the connection, not the BTH, tells whether they are there. Messages
-//! of the control connection are in [`records`]. Firmware has frames as words of packet RAM: [`headers`].
+//! of the control connection are in [`records`], headers of credit lists in [`lists`]. Firmware has frames as words of packet RAM: [`headers`].
 
 pub mod berth;
 mod bytes;
@@ -18,6 +18,7 @@ pub mod ext;
 mod frame;
 pub mod headers;
 pub mod icrc;
+pub mod lists;
 pub mod net;
 pub mod opcode;
 pub mod records;

@@ -60,7 +60,7 @@ module berth_fp_frame_in #(
   // Formats: offsets in the frame.
   localparam int unsigned AT_BTH = 42;
   localparam int unsigned AT_EXT = 54;           // extended headers, behind the BTH
-  localparam int unsigned AT_RECORD = 62;        // of a list, behind the DETH
+  localparam int unsigned DETH_BYTES = 8;
   localparam logic [12:0] LEAST = 13'd58;        // headers and iCRC of a frame without extended headers
   localparam logic [7:0] SEND_FIRST = berth_regs_pkg::BTH_SEND_FIRST[7:0];
   localparam logic [7:0] SEND_MIDDLE = berth_regs_pkg::BTH_SEND_MIDDLE[7:0];
@@ -87,7 +87,9 @@ module berth_fp_frame_in #(
   localparam logic [7:0] ACKNOWLEDGE = berth_regs_pkg::BTH_ACKNOWLEDGE[7:0];
   localparam logic [7:0] SELECTIVE_ACKNOWLEDGE = berth_regs_pkg::BTH_SELECTIVE_ACKNOWLEDGE[7:0];
   localparam logic [7:0] UD_SEND_ONLY = berth_regs_pkg::BTH_UD_SEND_ONLY[7:0];
+  localparam logic [7:0] UC_WRITE_ONLY = berth_regs_pkg::BTH_UC_WRITE_ONLY[7:0];
   localparam logic [15:0] DEFAULT_PKEY = 16'hffff;
+  initial if (berth_regs_pkg::LIST_SLOT != 512) $fatal(1, "berth_fp_frame_in: a slot of the window for lists has 512 bytes");
   localparam logic [7:0] REC_LIST = berth_regs_pkg::REC_LIST[7:0];
   // Placement header: index in the piece in bits 31:9, bit 8 always 1, low byte of the credit's number in 7:0.
   localparam int unsigned PLACEMENT_BYTES = 4;
@@ -105,7 +107,7 @@ module berth_fp_frame_in #(
 
   // ---- 1: fields that need no row -------------------------------------------------------
   logic only, reth;    // a WRITE in one packet; one that says where all of it goes
-  logic roce, a_list, send, invalidate, write, read, atomic, an_ack, answer;
+  logic roce, a_list, in_window, to_control, send, invalidate, write, read, atomic, an_ack, answer;
   logic [7:0] opcode;
   logic [15:0] ip_len;
   logic [19:0] sum;
@@ -121,9 +123,15 @@ module berth_fp_frame_in #(
   assign read   = opcode == READ_REQUEST || atomic;
   assign an_ack = opcode == ACKNOWLEDGE || opcode == SELECTIVE_ACKNOWLEDGE;
   assign answer = (opcode >= READ_RESPONSE_FIRST && opcode <= READ_RESPONSE_ONLY) || opcode == ATOMIC_ACKNOWLEDGE;
-  assign a_list = opcode == UD_SEND_ONLY;
-  // A list's QP is named by its record.
-  assign qpn    = a_list ? {8'd0, rf_hdr[8*AT_RECORD+16+:16]} : {b8(rf_hdr, 47), b16(rf_hdr, 48)};
+  // A list is a datagram, or is written to the window for lists (CR-12).
+  assign in_window  = opcode == UC_WRITE_ONLY;
+  assign a_list     = opcode == UD_SEND_ONLY || in_window;
+  assign to_control = {b8(rf_hdr, 47), b16(rf_hdr, 48)} == 24'(berth_regs_pkg::CONTROL_QPN);
+  // If that is at the control QP, its QP is named by its record.
+  logic [15:0] record_qpn;
+  assign record_qpn = rf_hdr[8*(AT_EXT+DETH_BYTES)+16+:16];
+  assign qpn    = in_window ? {8'd0, rf_hdr[8*(AT_EXT+RETH_BYTES)+16+:16]} : a_list && to_control ? {8'd0, record_qpn}
+                : {b8(rf_hdr, 47), b16(rf_hdr, 48)};
 
   always_comb begin
     sum = '0;
@@ -132,10 +140,10 @@ module berth_fp_frame_in #(
     roce = rf.flags[0] && {b16(rf_hdr, 0), b32(rf_hdr, 2)} == own_mac && b32(rf_hdr, 30) == own_ip
         && (sum == 20'h0ffff || sum == 20'h1fffe) && b16(rf_hdr, 38) == ip_len - 16'd20
         && rf_hdr[8*(AT_BTH+1)+:4] == 4'd0 && b16(rf_hdr, 44) == DEFAULT_PKEY
-        && (qpn < 24'(QPS)) && (!a_list || {b8(rf_hdr, 47), b16(rf_hdr, 48)} == 24'(berth_regs_pkg::CONTROL_QPN));
+        && (qpn < 24'(QPS)) && (!a_list || to_control || (!in_window && qpn == {8'd0, record_qpn}));
   end
 
-  logic v1_q, roce_q, send_q, write_q, only_q, reth_q, read_q, atomic_q, ack_q1, answer_q1, list_q1, imm_q, invalidate_q, step;
+  logic v1_q, roce_q, send_q, write_q, only_q, reth_q, read_q, atomic_q, ack_q1, answer_q1, list_q1, window_q, control_q, imm_q, invalidate_q, step;
   logic [QW-1:0] q_q;
   berth_card_pkg::frame_t frame_q;
   logic [8*96-1:0] h_q;
@@ -169,6 +177,8 @@ module berth_fp_frame_in #(
       ack_q1  <= an_ack;
       answer_q1 <= answer;
       list_q1 <= a_list;
+      window_q  <= in_window;
+      control_q <= to_control;
       imm_q   <= opcode == SEND_LAST_IMM || opcode == SEND_ONLY_IMM || opcode == WRITE_LAST_IMM || opcode == WRITE_ONLY_IMM
               || invalidate;
       invalidate_q <= invalidate;
@@ -183,8 +193,11 @@ module berth_fp_frame_in #(
   logic mine, is_send, is_ack, is_answer, is_list;
   logic [1:0] pad;
   logic [12:0] ext, body;     // extended headers; what follows them, without padding
+  logic [12:0] list_len;      // of a list: its record
   logic [7:0] op;
   logic [15:0] words;
+  logic [95:0] record;        // of a list
+  logic list_from;            // it comes from who may send it
   logic begins, ends;
   logic [31:0] imm, placement, whole;
   always_comb begin
@@ -196,7 +209,7 @@ module berth_fp_frame_in #(
       ext = 13'(reth_q ? RETH_BYTES : 0) + 13'(imm_q ? 4 : 0) + 13'(peer.selective ? PLACEMENT_BYTES : 0);
     if (read_q) ext = 13'(atomic_q ? ATOMIC_ETH_BYTES : RETH_BYTES);
     if (ack_q1 || (answer_q1 && op != READ_RESPONSE_MIDDLE)) ext = 13'(AETH_BYTES);
-    if (list_q1) ext = 13'd8;
+    if (list_q1) ext = 13'(window_q ? RETH_BYTES : DETH_BYTES);
     body    = frame_q.len - LEAST - ext - 13'(pad);
     // what a frame carries is a multiple of 4 bytes, with its padding
     mine    = mine && frame_q.len >= LEAST + ext + 13'(pad) && 2'(frame_q.len - LEAST - ext) == 2'd0;
@@ -206,11 +219,17 @@ module berth_fp_frame_in #(
     is_ack  = mine && ack_q1 && pad == '0
            && (op == ACKNOWLEDGE ? body == '0 : peer.selective && body == 13'(SACK_BYTES));
     is_answer = mine && answer_q1 && (peer.selective || peer.remote);
-    words   = {8'd0, h_q[8*(AT_RECORD+1)+:8]};
-    is_list = mine && list_q1 && h_q[8*AT_RECORD+:8] == REC_LIST && pad == '0 && words >= 16'd4
-           && words <= 16'd67 && body == {words[10:0], 2'b00} && h_q[8*(AT_RECORD+4)+:32] == peer.epoch
-           && b32(h_q, AT_EXT) == peer.qkey
-           && {b8(h_q, AT_EXT + 5), b16(h_q, AT_EXT + 6)} == 24'(berth_regs_pkg::CONTROL_QPN);
+    record  = window_q ? h_q[8*(AT_EXT+RETH_BYTES)+:96] : h_q[8*(AT_EXT+DETH_BYTES)+:96];
+    words   = {8'd0, record[15:8]};
+    // As `body`, but the row has no part in it.
+    list_len = frame_q.len - LEAST - 13'(window_q ? RETH_BYTES : DETH_BYTES);
+    // In the reverse direction of a connection any QP of the peer's may be named: its Q_Key is the connection's.
+    list_from = window_q ? b32(h_q, AT_EXT + 4) == {7'd0, record[31:16], 9'd0} && b32(h_q, AT_EXT + 8) == berth_regs_pkg::LIST_KEY
+                           && b32(h_q, AT_EXT + 12) == {14'd0, words, 2'b00}
+              : !control_q || {b8(h_q, AT_EXT + 5), b16(h_q, AT_EXT + 6)} == 24'(berth_regs_pkg::CONTROL_QPN);
+    is_list = mine && list_q1 && record[7:0] == REC_LIST && pad == '0 && words >= 16'd4
+           && words <= 16'd67 && list_len == {words[10:0], 2'b00} && record[63:32] == peer.epoch
+           && b32(h_q, AT_EXT) == peer.qkey && list_from;
   end
 
   assign begins    = op == SEND_FIRST || op == SEND_ONLY || op == SEND_ONLY_IMM || op == SEND_ONLY_INVALIDATE || reth_q || read_q;
@@ -267,9 +286,10 @@ module berth_fp_frame_in #(
   assign ans.frame    = frame_q.place;
   assign list_valid   = v1_q && is_list;
   assign list_q       = q_q;
-  assign list.first   = h_q[8*(AT_RECORD+8)+:32];
+  assign list.first   = record[95:64];
   assign list.n       = 7'(words - 16'd3);
   assign list.frame   = frame_q.place;
+  assign list.window  = window_q;
   assign cf_valid     = v1_q && !is_send && !is_ack && !is_answer && !is_list;
   assign cf           = frame_q;
   assign cf_hdr       = h_q;

@@ -592,7 +592,7 @@ module berth_fp_rx #(
 
   // ---- lists that come: the sizes are read from the frame's copy ------------------------------
   // A record's words lie two bytes off the words of the copy, so each is put together from two of them.
-  localparam logic [17:0] AT_SIZES = 18'd72;
+  localparam logic [17:0] AT_SIZES = 18'd72, AT_SIZES_WRITTEN = 18'd80;
   // One size per clock; a list of which no size is wanted takes four clocks.
   typedef enum logic [1:0] {L_IDLE, L_BEGIN, L_FIRST, L_SIZE} list_t;
   list_t l_state_q;
@@ -631,7 +631,7 @@ module berth_fp_rx #(
     if (hd_re) l_at_q <= l_at_q + 18'd4;
     case (l_state_q)
       L_IDLE: begin
-        l_at_q   <= ls.frame + AT_SIZES;
+        l_at_q   <= ls.frame + (ls.window ? AT_SIZES_WRITTEN : AT_SIZES);
         l_left_q <= ls.n;
         if (ls_valid) l_state_q <= L_BEGIN;
       end

@@ -123,7 +123,10 @@ module berth_fp_frame_out #(
     localparam logic [7:0] SELECTIVE_ACKNOWLEDGE = berth_regs_pkg::BTH_SELECTIVE_ACKNOWLEDGE[7:0];
     localparam logic [7:0] UD_SEND_ONLY = berth_regs_pkg::BTH_UD_SEND_ONLY[7:0];
     localparam logic [7:0] REC_LIST = berth_regs_pkg::REC_LIST[7:0];
+    localparam logic [7:0] UC_WRITE_ONLY = berth_regs_pkg::BTH_UC_WRITE_ONLY[7:0];
     localparam logic [23:0] CONTROL_QPN = berth_regs_pkg::CONTROL_QPN[23:0];
+    localparam int unsigned DETH_BYTES = 8, RETH_BYTES = 16;
+    localparam int unsigned RECORD_BYTES = 12;      // of a list, before its sizes
     localparam logic        PLACED = 1'b1;          // bit 8 of a placement header
 
     typedef enum logic [2:0] {FREE, WRITE, SIZES, PAD, CLOSE} op_t;
@@ -170,9 +173,10 @@ module berth_fp_frame_out #(
     assign cfg_mode = cfg.data;
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.asid), .re(idle), .raddr(q), .rdata(asid));
-    berth_fp_mem #(.WIDTH(7), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
-        .wdata({cfg_mode.log2_mtu, cfg_mode.loopback, cfg_mode.selective, cfg_mode.message}), .re(idle), .raddr(q),
-        .rdata({log2_mtu, loop, selective, message}));
+    logic [1:0]    carrier;              // of lists
+    berth_fp_mem #(.WIDTH(9), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
+        .wdata({cfg_mode.carrier, cfg_mode.log2_mtu, cfg_mode.loopback, cfg_mode.selective, cfg_mode.message}), .re(idle), .raddr(q),
+        .rdata({carrier, log2_mtu, loop, selective, message}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_qkey (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QKEY), .waddr(cfg_q),
         .wdata(cfg.data), .re(idle), .raddr(q), .rdata(qkey));
     logic          own_imm, invalidate;  // the process's immediate; it is a key to invalidate instead
@@ -228,6 +232,12 @@ module berth_fp_frame_out #(
     logic [16:0]   sum;
     logic [8*INLINE-1:0] data, whole;
     logic [6:0]    keep;
+    logic          list_written;                      // a list goes to the window in the peer's card
+    logic [7:0]    list_words;
+    logic [12:0]   list_head;                         // its bytes before the sizes
+    assign list_written = carrier == berth_row_pkg::CARRIER_WRITE[1:0];
+    assign list_words   = {1'b0, n_q} + 8'd3;
+    assign list_head    = 13'(HEAD + RECORD_BYTES) + 13'(list_written ? RETH_BYTES : DETH_BYTES);
     assign with_imm = flags_q[1] && !read_q && (!message || own_imm);
     assign placed   = selective && !read_q;
     assign asks     = read_q && atomic;
@@ -265,8 +275,8 @@ module berth_fp_frame_out #(
             payload = len_q;
             if (answer_atomic_q) {opcode, extra} = {ATOMIC_ACKNOWLEDGE, 13'd12};
         end else if (kind_q == LIST) begin
-            opcode  = UD_SEND_ONLY;
-            extra   = 13'd8 + 13'd12;
+            opcode  = list_written ? UC_WRITE_ONLY : UD_SEND_ONLY;
+            extra   = 13'(list_written ? RETH_BYTES : DETH_BYTES) + 13'(RECORD_BYTES);
             payload = {4'd0, n_q, 2'd0};
         end
     end
@@ -320,12 +330,17 @@ module berth_fp_frame_out #(
                     if (sack_q) image[(HEAD+4+i)*8 +: 8] = sack_bits_q[127-8*i -: 8];
             end
             default: begin
-                image[47*8 +: 24]       = {CONTROL_QPN[7:0], CONTROL_QPN[15:8], CONTROL_QPN[23:16]};
-                image[HEAD*8 +: 32]     = be32(qkey);
-                image[(HEAD+4)*8 +: 32] = be32({8'd0, CONTROL_QPN});
-                image[(HEAD+8)*8 +: 32] = {template_[48*8 +: 8], template_[49*8 +: 8], {1'b0, n_q} + 8'd3, REC_LIST};
-                image[(HEAD+12)*8 +: 32] = epoch_q;
-                image[(HEAD+16)*8 +: 32] = number_q;
+                if (carrier != berth_row_pkg::CARRIER_REVERSE[1:0])
+                    image[47*8 +: 24] = {CONTROL_QPN[7:0], CONTROL_QPN[15:8], CONTROL_QPN[23:16]};
+                behind = BEHIND'({number_q, epoch_q, template_[48*8 +: 8], template_[49*8 +: 8], list_words, REC_LIST});
+                if (list_written) begin
+                    behind = {behind[BEHIND-1-8*RETH_BYTES:0], be32({22'd0, list_words, 2'b00}), be32(berth_regs_pkg::LIST_KEY),
+                              be32({7'd0, template_[48*8 +: 8], template_[49*8 +: 8], 9'd0}), be32(qkey)};
+                end else begin
+                    behind = {behind[BEHIND-1-8*DETH_BYTES:0],
+                              be32({8'd0, carrier == berth_row_pkg::CARRIER_REVERSE[1:0] ? 24'(q_q) : CONTROL_QPN}), be32(qkey)};
+                end
+                image[HEAD*8 +: BEHIND] = behind;
             end
         endcase
     end
@@ -502,14 +517,14 @@ module berth_fp_frame_out #(
             {answer_len_q, answer_va_w_q} <= {len_q, answer_va_q};
             left_q    <= reads;
             local_q   <= at + {5'd0, head_len};
-            ends_q    <= kind_q == LIST ? 13'(HEAD) + 13'd20 : in_memory ? head_len : bytes;
+            ends_q    <= kind_q == LIST ? list_head : in_memory ? head_len : bytes;
             tail_q    <= head_len + payload;
             pad_q     <= in_memory ? pad : 2'd0;
             is_list_q <= kind_q == LIST;
             sizes_q   <= n_q;
-            fill_q    <= (LANES+1)'(HEAD + 20);
+            fill_q    <= (LANES+1)'(list_head);
             wrote_q   <= 13'd0;
-            op_q      <= kind_q == LIST && BYTES > HEAD + 20 ? SIZES : WRITE;
+            op_q      <= kind_q == LIST && 13'(BYTES) > list_head ? SIZES : WRITE;
         end
         if (rst) begin
             op_q    <= FREE;

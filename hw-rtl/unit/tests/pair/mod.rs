@@ -3,8 +3,9 @@
 //! MAC. Per QP and direction the golden model of the sender (`tx::peer`) gets the lists as they arrive; what leaves the
 //! RTL must be what the model sends, and what is received what it has cut.
 
-use crate::tx::peer::{Peer, is_data, psn_of};
+use crate::tx::peer::{self, Peer, is_data, psn_of};
 use crate::tx::{Atomic, Element, byte_at, random_element};
+use berth_abi::card::CONTROL_QPN;
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::{
     event::{EVENT_BIND, EVENT_INVALIDATE, EVENT_LIST, EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT},
@@ -314,6 +315,8 @@ impl Pair {
             let (q, to) = (rows[end], rows[1 - end]);
             let (near, far) = (0x0a00_0001 + end as u32, 0x0a00_0002 - end as u32);
             let mac = Self::mac(1 - end);
+            // Some have what is the number of the control QP elsewhere.
+            let carrier = if to == CONTROL_QPN { send::CARRIER_CONTROL } else { q % 3 };
             let template =
                 Template::new(Mac::new(Self::mac(end)), near, Mac::new(mac), far, 0xc000 | q as u16, to).row();
             let mut words: Vec<(u32, u32)> = (0..14).map(|i| (i, template[i as usize])).collect();
@@ -322,7 +325,7 @@ impl Pair {
                 (send::BASE, base as u32),
                 (send::BASE + 1, (base >> 32) as u32),
                 (send::QUEUE, send::Queue { cqn: q & 0x3f, asid: FROM, log2_depth: LOG2_DEPTH }.word()),
-                (send::MODE, settings.word()),
+                (send::MODE, peer::Settings { carrier, ..settings.clone() }.word()),
                 (send::TIMEOUT, settings.timeout),
                 (send::BLOCKS, send::Blocks { ahead: settings.ahead, log2_block: settings.log2_block }.word()),
                 (send::PSN, psn[end]),
@@ -1068,9 +1071,10 @@ impl Pair {
                     assert!(n < have || flow.seen.contains(&n), "QP {qpn}: packet {n} has not arrived");
                 }
             }
-            BTH_UD_SEND_ONLY => {
+            BTH_UD_SEND_ONLY | BTH_UC_WRITE_ONLY => {
+                let record = if bytes[42] == BTH_UC_WRITE_ONLY { 70 } else { 62 };
                 let word = |i: usize| {
-                    let at = 62 + 4 * i;
+                    let at = record + 4 * i;
                     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
                 };
                 let (to, n, first) = (word(0) >> 16, (word(0) >> 8 & 0xff) - 3, word(2));
@@ -1116,9 +1120,10 @@ impl Pair {
                     flow.next += 1;
                 }
             }
-            BTH_UD_SEND_ONLY => {
+            BTH_UD_SEND_ONLY | BTH_UC_WRITE_ONLY => {
+                let record = if bytes[42] == BTH_UC_WRITE_ONLY { 70 } else { 62 };
                 let word = |i: usize| {
-                    let at = 62 + 4 * i;
+                    let at = record + 4 * i;
                     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
                 };
                 let (to, n, first) = (word(0) >> 16, (word(0) >> 8 & 0xff) - 3, word(2));

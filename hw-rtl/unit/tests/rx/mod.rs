@@ -5,6 +5,7 @@
 
 use berth_abi::card::{MAX_DEPTH, MAX_READS, READ_TAGS};
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
+use berth_abi::rows::send::CARRIER_CONTROL;
 use berth_abi::rows::{
     event::{EVENT_BROKEN, EVENT_INVALIDATE, EVENT_TARGET, Event as FastEvent},
     recv,
@@ -12,16 +13,17 @@ use berth_abi::rows::{
 use berth_abi::status::{
     PAGE_FAULT, PAGE_NO_MEMORY, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET, WC_RECALLED,
 };
-use berth_abi::wire::BTH_UD_SEND_ONLY;
+use berth_abi::wire::REC_LIST;
 use berth_abi::wqe::{CQE_IMMEDIATE, CQE_INVALIDATED, CQE_PUSH, Cqe, OP_RECV, OP_WRITE};
 use berth_protocol::memory::keys::{Binding, Keys};
 use berth_protocol::rc::{
     Access, Admit, Event, Fault, Immediate, Kind, Message, NakCode, Op, Outcome, Position, Remote, RequestPacket,
     Requester, RequesterConfig, Responder, ResponderConfig, ResponseBody, ResponsePacket, Syndrome, Target, Verdict,
 };
-use berth_protocol::wire::ext::{Bth, Deth, Extended};
+use berth_protocol::wire::ext::{Bth, Extended};
+use berth_protocol::wire::lists::list_headers;
 use berth_protocol::wire::net::{Eth, Ip, Ipv4};
-use berth_protocol::wire::opcode::{Opcode, Service};
+use berth_protocol::wire::opcode::Service;
 use berth_protocol::wire::{self, Packet};
 use berth_random::Rng;
 use berth_rtl_host::{PAGE, Ranges, Span};
@@ -1001,12 +1003,17 @@ impl Rig {
 
     /// A credit list that comes from the far end.
     pub fn list_frame(&self, i: usize, first: u32, sizes: &[u32]) -> Vec<u8> {
+        self.carried_list(CARRIER_CONTROL, i, first, sizes)
+    }
+
+    /// The same over another carrier (CR-12).
+    pub fn carried_list(&self, carrier: u32, i: usize, first: u32, sizes: &[u32]) -> Vec<u8> {
         let q = self.qps[i].q;
-        let mut record = vec![1 | (3 + sizes.len() as u32) << 8 | q << 16, 0x5000 + q, first];
+        let mut record = vec![REC_LIST | (3 + sizes.len() as u32) << 8 | q << 16, 0x5000 + q, first];
         record.extend(sizes);
         let bytes: Vec<u8> = record.iter().flat_map(|w| w.to_le_bytes()).collect();
-        let ext = Extended { deth: Some(Deth { qkey: QKEY, source_qpn: 2 }), ..Extended::NONE };
-        Self::emit(q, Bth::new(Opcode(BTH_UD_SEND_ONLY), 2, 0), ext, &[&bytes])
+        let (bth, ext) = list_headers(carrier, 0x1234, q, QKEY, bytes.len() as u32).expect("a carrier");
+        Self::emit(q, bth, ext, &[&bytes])
     }
 
     /// Puts a frame on the wire; it arrives after `delay`, or as the world's faults have it.

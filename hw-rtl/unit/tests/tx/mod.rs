@@ -1048,7 +1048,7 @@ impl Bench {
     }
 
     /// Lists that the receiver's half wants to send.
-    pub fn check_own_lists(&mut self, q: u32) {
+    pub fn check_own_lists(&mut self, carrier: u32, q: u32) {
         for n in [1, 2, 31, 32, 33, 60, 61, 62, 63, 64] {
             let sizes: Vec<u32> = (0..n).map(|i| 0x0102_0304 * (i + 1)).collect();
             self.own_lists.push_back((q, true, 0xdead_0000 + n, n));
@@ -1056,7 +1056,7 @@ impl Bench {
             self.run(300);
             let frames = std::mem::take(&mut self.other);
             assert_eq!(frames.len(), 1);
-            assert_eq!(frames[0].bytes, peer::list(q, peer::EPOCH, 0xdead_0000 + n, &sizes));
+            assert_eq!(frames[0].bytes, peer::list(carrier, q, peer::EPOCH, 0xdead_0000 + n, &sizes));
         }
     }
 

@@ -13,6 +13,7 @@ use berth_protocol::rc::{
 };
 use berth_protocol::wire;
 use berth_protocol::wire::headers::{Mac, Template, Words};
+use berth_protocol::wire::lists::list_headers;
 use berth_protocol::wire::records::record;
 use berth_random::Rng;
 
@@ -41,6 +42,8 @@ pub struct Settings {
     pub selective: bool,
     /// The peer knows no credit lists; in message mode and without selective repeat.
     pub foreign: bool,
+    /// How lists go (CR-12).
+    pub carrier: u32,
     pub window: u32,
     pub reorder: u32,
     pub ahead: u32,
@@ -58,6 +61,7 @@ impl Default for Settings {
             log2_mtu: 12,
             selective: true,
             foreign: false,
+            carrier: send::CARRIER_CONTROL,
             window: 255,
             reorder: 3,
             ahead: 32,
@@ -77,6 +81,7 @@ impl Settings {
     pub fn word(&self) -> u32 {
         let (selective, message) = (self.selective.into(), self.message.into());
         send::Mode {
+            carrier: self.carrier,
             foreign: self.foreign.into(),
             reads: self.reads,
             reorder: self.reorder,
@@ -862,18 +867,23 @@ pub fn answer(q: u32, packet: &ResponsePacket, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A list as a datagram to the control QP, without iCRC.
-pub fn list(q: u32, epoch: u32, first: u32, sizes: &[u32]) -> Vec<u8> {
-    let len = 8 + 4 * (3 + sizes.len() as u32);
-    let frame = headers(q).packet(BTH_UD_SEND_ONLY, false, false, 0, None, len);
+/// A list, without iCRC.
+pub fn list(carrier: u32, q: u32, epoch: u32, first: u32, sizes: &[u32]) -> Vec<u8> {
+    let record = record(REC_LIST, 3 + sizes.len(), PEER_QPN + q);
+    let words = [record, epoch, first].into_iter().chain(sizes.iter().copied());
+    let body: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+    let (bth, ext) = list_headers(carrier, q, PEER_QPN + q, QKEY, body.len() as u32).expect("a carrier");
+    let ext: Vec<u8> = match (ext.deth, ext.reth) {
+        (Some(deth), _) => [deth.qkey, deth.source_qpn].into_iter().flat_map(u32::to_be_bytes).collect(),
+        (_, Some(reth)) => [(reth.va >> 32) as u32, reth.va as u32, reth.rkey, reth.len]
+            .into_iter()
+            .flat_map(u32::to_be_bytes)
+            .collect(),
+        _ => panic!("no header"),
+    };
+    let frame = headers(q).packet(bth.opcode.0, false, false, 0, None, (ext.len() + body.len()) as u32);
     let mut bytes = bytes_of(&frame.words);
     bytes.truncate(HEADERS);
-    bytes[47..50].copy_from_slice(&[0, 0, 2]);
-    bytes.extend(QKEY.to_be_bytes());
-    bytes.extend(2_u32.to_be_bytes());
-    let record = record(REC_LIST, 3 + sizes.len(), PEER_QPN + q);
-    for word in [record, epoch, first].iter().chain(sizes) {
-        bytes.extend(word.to_le_bytes());
-    }
-    bytes
+    bytes[47..50].copy_from_slice(&bth.qpn.to_be_bytes()[1..]);
+    [bytes, ext, body].concat()
 }
