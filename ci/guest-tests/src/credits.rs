@@ -5,7 +5,9 @@ use std::cell::Cell;
 
 use berth_abi::counters as c;
 use berth_abi::wqe::{OP_SEND, Wqe};
-use libberth::{Cap, Context, Error, Limits, Mode, QpConfig, QpStateKind, Status, Stream, Trigger, WorkRequest};
+use libberth::{
+    Cap, Carrier, Context, Error, Limits, Mode, QpConfig, QpStateKind, Status, Stream, Trigger, WorkRequest,
+};
 
 use crate::env::{Env, Role};
 use crate::util::{
@@ -21,6 +23,7 @@ tests! {
     Pair: cr_11_worked_example_72_bytes_leave_as_3_7_22_40, cr_2_stream_over_buffers_of_many_sizes,
           cr_5_every_trigger_carries_the_stream, cr_3_stream_of_one_byte_buffers,
           inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm, cr_11_lost_lists_are_repeated,
+          cr_12_lists_go_over_every_carrier,
           inv_2_random_traffic_of_four_connections_under_pressure,
           cr_10_a_capped_sender_keeps_to_its_bandwidth_and_slows_no_other,
           cr_17_in_message_mode_a_send_fills_one_receive_or_fails_by_itself,
@@ -347,27 +350,35 @@ fn inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm(env: &Env) -> Res
 }
 
 fn cr_11_lost_lists_are_repeated(env: &Env) -> Res {
-    const TOTAL: usize = 20_000;
+    lossy_lists(env, Carrier::Control, 20_000, 208)
+}
+
+fn cr_12_lists_go_over_every_carrier(env: &Env) -> Res {
+    lossy_lists(env, Carrier::Reverse, 8000, 228)?;
+    lossy_lists(env, Carrier::Write, 8000, 229)
+}
+
+fn lossy_lists(env: &Env, carrier: Carrier, total: usize, service: u16) -> Res {
     // Small buffers and short lists: mostly control traffic, a fifth of it lost.
     let pieces = Cell::new(0);
     with_faults(env, "loss=0.2 dup=0 reorder=0 corrupt=0", || {
         let context = env.context()?;
-        let config = QpConfig { max_list: 4, ..depths(8, 16) };
+        let config = QpConfig { max_list: 4, carrier, ..depths(8, 16) };
         let mut stream = Stream::new(&context, &config, 64 << 10)?;
         if env.role == Role::B {
             stream.post_recv(&[500; 16])?;
         }
-        establish(env, &context, stream.queue_pair(), 208)?;
+        establish(env, &context, stream.queue_pair(), service)?;
         match env.role {
             Role::A => {
-                send_pattern(&mut stream, TOTAL, 5000, 29, env)?;
+                send_pattern(&mut stream, total, 5000, 29, env)?;
                 reap_all(&mut stream, env)?;
             }
-            Role::B => pieces.set(receive_pattern(env, &mut stream, &mut std::iter::repeat(500), TOTAL as u64, 29)?),
+            Role::B => pieces.set(receive_pattern(env, &mut stream, &mut std::iter::repeat(500), total as u64, 29)?),
         }
-        env.meet("done")
+        env.meet(&format!("done-{service}"))
     })?;
-    ensure!(env.role == Role::A || pieces.get() >= (TOTAL / 500) as u64);
+    ensure!(env.role == Role::A || pieces.get() >= (total / 500) as u64);
     Ok(())
 }
 

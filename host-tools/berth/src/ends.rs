@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use libberth::{
-    Again, Buffer, Context, Device, Error, First, Listener, Mode, Piece, Pinned, QpConfig, QueuePair, Reason,
+    Again, Buffer, Carrier, Context, Device, Error, First, Listener, Mode, Piece, Pinned, QpConfig, QueuePair, Reason,
     SendMemory, Status, Stream, Trigger,
 };
 
@@ -80,6 +80,27 @@ pub enum AgainMemory {
     Copy,
     /// As has cost less.
     Auto,
+}
+
+/// How the credit lists that an end sends go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ListCarrier {
+    /// From control QP to control QP.
+    Control,
+    /// In the reverse direction of the connection.
+    Reverse,
+    /// As RDMA WRITEs to the peer's card.
+    Write,
+}
+
+impl From<ListCarrier> for Carrier {
+    fn from(carrier: ListCarrier) -> Self {
+        match carrier {
+            ListCarrier::Control => Self::Control,
+            ListCarrier::Reverse => Self::Reverse,
+            ListCarrier::Write => Self::Write,
+        }
+    }
 }
 
 /// Options of both ends.

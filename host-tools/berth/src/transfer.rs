@@ -21,7 +21,8 @@ use libberth::{
 use serde_json::json;
 
 use crate::ends::{
-    self, Common, LAST_WORD, Peer, Progress, is_end, name_the_end, next_piece, patiently, pinned, say, wait_for_end,
+    self, Common, LAST_WORD, ListCarrier, Peer, Progress, is_end, name_the_end, next_piece, patiently, pinned, say,
+    wait_for_end,
 };
 use crate::failure::Failure;
 use crate::file::{self, Change, Output, Source};
@@ -127,6 +128,9 @@ pub struct Recv {
     /// Longest credit list (1 to 64) [default: as long as possible].
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     max_list: u32,
+    /// How credit lists go to the sender's card.
+    #[arg(long, value_enum, default_value_t = ListCarrier::Control)]
+    carrier: ListCarrier,
     /// Give up if no peer has connected after this many seconds [default: never].
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
@@ -341,6 +345,7 @@ impl Recv {
             recv_depth: self.depth,
             trigger: self.trigger,
             max_list: self.max_list,
+            carrier: self.carrier.into(),
             block: self.common.block,
             memory: self.common.send_memory(),
             timeout: self.common.timeout,
