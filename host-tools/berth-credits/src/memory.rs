@@ -17,7 +17,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU8;
 
 /// What one end writes for the other.
 #[repr(C, align(64))]
@@ -133,33 +133,58 @@ impl Area {
     }
 }
 
+/// Copies the parts to `to`, one behind the other; false if they are too short for it.
+pub fn gather(to: &[AtomicU8], parts: &mut dyn Iterator<Item = &[u8]>) -> bool {
+    let mut left = to;
+    for part in parts {
+        let (now, later) = left.split_at(part.len().min(left.len()));
+        store(now, part);
+        left = later;
+    }
+    left.is_empty()
+}
+
 /// Copies `from` to the start of `to`, as far as both go.
 pub fn store(to: &[AtomicU8], from: &[u8]) {
     let len = to.len().min(from.len());
-    // SAFETY: every content is a valid atomic of either size, and both may be written through a shared reference.
-    let (head, middle, tail) = unsafe { to[..len].align_to::<AtomicU64>() };
-    let (first, rest) = from[..len].split_at(head.len());
-    let (words, last) = rest.as_chunks::<8>();
-    for (to, from) in head.iter().zip(first).chain(tail.iter().zip(last)) {
-        to.store(*from, Ordering::Relaxed);
-    }
-    for (to, from) in middle.iter().zip(words) {
-        to.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
-    }
+    // SAFETY: both ranges have `len` bytes. Atomics may be written through a shared reference.
+    unsafe { copy(to.as_ptr().cast_mut().cast(), from.as_ptr(), len) }
 }
 
 /// Copies the start of `from` to `to`, as far as both go.
 pub fn load(to: &mut [u8], from: &[AtomicU8]) {
     let len = to.len().min(from.len());
     // SAFETY: as in `store`.
-    let (head, middle, tail) = unsafe { from[..len].align_to::<AtomicU64>() };
-    let (first, rest) = to[..len].split_at_mut(head.len());
-    let (words, last) = rest.as_chunks_mut::<8>();
-    for (to, from) in first.iter_mut().zip(head).chain(last.iter_mut().zip(tail)) {
-        *to = from.load(Ordering::Relaxed);
+    unsafe { copy(to.as_mut_ptr(), from.as_ptr().cast(), len) }
+}
+
+/// Copies bytes of which some are atomics. The processor moves them, a line at a time: a loop of atomic loads and stores takes
+/// an instruction or more for each word, and the compiler makes nothing better of it.
+///
+/// # Safety
+/// `to` may be written and `from` read, `len` bytes each, which do not overlap. Only those that are atomics are used by others.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: as our caller's; the direction flag is clear (the ABI says so). What other processes do to these bytes meanwhile
+    // the compiler does not see, and assumes nothing about memory here.
+    unsafe {
+        std::arch::asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _,
+            options(nostack, preserves_flags));
     }
-    for (to, from) in words.iter_mut().zip(middle) {
-        *to = from.load(Ordering::Relaxed).to_ne_bytes();
+}
+
+/// The same.
+///
+/// # Safety
+/// The same.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+    for n in 0..len {
+        // SAFETY: `n` lies in both ranges. A byte of the program's own may be used as an atomic, too.
+        unsafe {
+            let byte = AtomicU8::from_ptr(from.add(n).cast_mut()).load(std::sync::atomic::Ordering::Relaxed);
+            AtomicU8::from_ptr(to.add(n)).store(byte, std::sync::atomic::Ordering::Relaxed);
+        }
     }
 }
 

@@ -173,13 +173,7 @@ impl Transport for Shared {
             return Err(Error::BadReceive);
         }
         let buffer = self.area.received(peer).get(offset as usize..).and_then(|buffer| buffer.get(..len as usize));
-        let mut left = buffer.ok_or(Error::BadReceive)?;
-        for part in parts {
-            let (now, later) = left.split_at(part.len().min(left.len()));
-            memory::store(now, part);
-            left = later;
-        }
-        if !left.is_empty() {
+        if !memory::gather(buffer.ok_or(Error::BadReceive)?, parts) {
             return Err(Error::Short);
         }
         match self.pieces_out.put(&self.area.outbox(self.end).pieces, &[len, remaining])? {

@@ -335,16 +335,11 @@ impl<N: Nic> Transport for Pairs<N> {
     fn post_send(&mut self, parts: &mut dyn Iterator<Item = &[u8]>, len: u32, remaining: u32) -> Result<(), Error> {
         let place = if len <= STAGING / 2 { self.staging.take(len) } else { None };
         let at = place.map_or(0, |at| self.memory as usize + at as usize);
-        let mut left = match place {
+        let bytes = match place {
             Some(_) => self.bytes(at, len).unwrap_or_default(),
             None => self.nic.long(len)?,
         };
-        for part in parts {
-            let (now, later) = left.split_at(part.len().min(left.len()));
-            memory::store(now, part);
-            left = later;
-        }
-        if !left.is_empty() {
+        if !memory::gather(bytes, parts) {
             return Err(Error::Short);
         }
         self.long = place.is_none();
