@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Work whose instructions are counted by a plugin of QEMU (`cargo xtask bench --host`): streams, round trips and messages of
-//! Berth, in both guests, and the same by TCP over a guest's own loopback.
+//! Berth, in both guests, and the same by TCP over a guest's own loopback, by a UNIX socket, and with the library's credits through
+//! shared memory.
 //!
 //! What is counted stands between two marks. For each such window a line says how many messages, bytes and ticks of the timer
 //! there were in it. One window is idle: it says what a tick costs.
@@ -8,10 +9,14 @@
 use std::arch::asm;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use berth_abi::counters::{D_BUDGET_WAITS, D_EVENTS, D_INTERRUPTS, D_PAGES_PINNED};
+use berth_credits::endpoint::{Endpoint, Event, Options};
+use berth_credits::shared::Shared;
 use libberth::{CompletionQueue, Context, Limits, WorkRequest};
 
 use crate::args::Args;
@@ -204,6 +209,140 @@ fn tcp_round_trips(size: usize, count: usize) -> Res {
     Ok(())
 }
 
+/// Both directions of a UNIX socket.
+fn unix_stream(size: usize, count: usize) -> Res {
+    let (mut near, mut far) = UnixStream::pair()?;
+    let (message, mut taken) = (vec![1; size], vec![1; size]);
+    let other = thread::spawn(move || (0..count).try_for_each(|_| far.read_exact(&mut taken)));
+    (0..count).try_for_each(|_| near.write_all(&message))?;
+    other.join().map_err(|_| "the other thread has failed")??;
+    Ok(())
+}
+
+fn unix_round_trips(size: usize, count: usize) -> Res {
+    let (mut near, mut far) = UnixStream::pair()?;
+    let mut message = vec![1; size];
+    let mut answer = message.clone();
+    let other = thread::spawn(move || {
+        (0..count).try_for_each(|_| {
+            far.read_exact(&mut answer)?;
+            far.write_all(&answer)
+        })
+    });
+    for _ in 0..count {
+        near.write_all(&message)?;
+        near.read_exact(&mut message)?;
+    }
+    other.join().map_err(|_| "the other thread has failed")??;
+    Ok(())
+}
+
+/// Receives at a time of an end with the library's credits.
+const RECEIVES: usize = 16;
+
+/// One end with the library's credits, through memory (CR-12d).
+struct End {
+    endpoint: Endpoint<Shared, Message>,
+    size: usize,
+    received: usize,
+    sent: usize,
+}
+
+/// What is sent, without a copy of it for each message.
+#[derive(Clone, Debug)]
+struct Message(Rc<Vec<u8>>);
+
+impl AsRef<[u8]> for Message {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl End {
+    fn new(shared: Shared, size: usize) -> Res<Self> {
+        let mut endpoint = Endpoint::new(shared, &Options::default(), 0);
+        for n in 0..RECEIVES {
+            endpoint.post_receive(n as u64, (n * size) as u32, size as u32)?;
+        }
+        endpoint.commit();
+        Ok(Self { endpoint, size, received: 0, sent: 0 })
+    }
+
+    /// Does what there is to do. Receives are posted again; nobody reads their bytes, which are where they belong.
+    fn turn(&mut self) -> Res {
+        mark::<POLL>();
+        if !self.endpoint.progress(0)? {
+            mark::<NOTHING>();
+        }
+        while let Some(event) = self.endpoint.event() {
+            match event {
+                Event::Received { id, .. } => {
+                    self.received += 1;
+                    self.endpoint.post_receive(id, (id as usize * self.size) as u32, self.size as u32)?;
+                    self.endpoint.commit();
+                }
+                Event::Sent { .. } => self.sent += 1,
+                other => return Err(format!("{other:?}").into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, message: &Message) -> Res {
+        Ok(self.endpoint.post_send(0, vec![message.clone()]).map_err(|unposted| unposted.reason)?)
+    }
+}
+
+/// Both ends of a shared memory. They take turns in one thread, as there is one processor.
+struct Ends {
+    near: End,
+    far: End,
+    message: Message,
+}
+
+impl Ends {
+    fn new(size: usize) -> Res<Self> {
+        let (one, other) = UnixStream::pair()?;
+        let bytes = (RECEIVES * size) as u32;
+        let near = Shared::offer(one, bytes, bytes)?;
+        let [near, far] = [End::new(near, size)?, End::new(Shared::join(other)?, size)?];
+        Ok(Self { near, far, message: Message(Rc::new(vec![1; size])) })
+    }
+
+    /// Messages one way.
+    fn stream(&mut self, count: usize) -> Res {
+        let (sent, received) = (self.near.sent, self.far.received);
+        let mut posted = 0;
+        while self.far.received < received + count {
+            while posted < count && posted < self.near.sent - sent + RECEIVES {
+                self.near.send(&self.message)?;
+                posted += 1;
+            }
+            self.near.turn()?;
+            self.far.turn()?;
+        }
+        Ok(())
+    }
+
+    /// Messages there and back.
+    fn round_trips(&mut self, count: usize) -> Res {
+        for _ in 0..count {
+            let (there, back) = (self.far.received, self.near.received);
+            self.near.send(&self.message)?;
+            while self.far.received == there {
+                self.near.turn()?;
+                self.far.turn()?;
+            }
+            self.far.send(&self.message)?;
+            while self.near.received == back {
+                self.far.turn()?;
+                self.near.turn()?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// All of it.
 ///
 /// # Errors
@@ -274,6 +413,16 @@ pub fn run(args: &Args) -> Res {
         tcp_stream(LONG, 16)?;
         window(env, "tcp_stream", 256, 256 * LONG, || tcp_stream(LONG, 256))?;
         window(env, "tcp_round_trip", 200, 200 * 64, || tcp_round_trips(64, 200))?;
+        unix_stream(LONG, 16)?;
+        window(env, "unix_stream", 256, 256 * LONG, || unix_stream(LONG, 256))?;
+        window(env, "unix_round_trip", 200, 200 * 64, || unix_round_trips(64, 200))?;
+        // All of it is there.
+        let mut ends = Ends::new(LONG)?;
+        ends.stream(64)?;
+        window(env, "memory_stream", 256, 256 * LONG, || ends.stream(256))?;
+        let mut ends = Ends::new(64)?;
+        ends.round_trips(64)?;
+        window(env, "memory_round_trip", 200, 200 * 64, || ends.round_trips(200))?;
     }
     env.meet("done")
 }

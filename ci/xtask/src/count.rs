@@ -23,7 +23,8 @@ const PAGE: &str = "docs/results/host.md";
 const HEAD: &str = "# The host's share
 
 `cargo xtask bench --host --docs` writes this page: instructions of two guests with Debian's stock kernel, one processor each, \
-counted by a plugin of QEMU's TCG; for TCP over the loopback of one guest. A guest's clock goes by its instructions, one each \
+counted by a plugin of QEMU's TCG; for TCP over the loopback of one guest, likewise for a UNIX socket, and for shared memory, whose \
+two ends take turns in one thread, and whose receiver uses the bytes where they are. A guest's clock goes by its instructions, one each \
 nanosecond. Left out are polls that found nothing, and ticks of the timer by what they cost in an idle guest. A repeated \
 string instruction counts by the bytes that it writes, in a column of its own. Cold: each page is used for the first time, and \
 is resident; that it is given back is counted, too. Warm: pages stay pinned meanwhile. Because the simulated card is slow, the driver is told to keep unused pages longer: 1 s where it is cold, a minute \
@@ -57,7 +58,7 @@ impl Unit {
     }
 }
 
-const FIGURES: [Figure; 9] = [
+const FIGURES: [Figure; 13] = [
     Figure {
         id: "stream_cold",
         about: "stream of 64 KiB messages, cold, polling, per MiB",
@@ -72,6 +73,15 @@ const FIGURES: [Figure; 9] = [
     Figure { id: "message_poll", about: "64 bytes one way, streamed, polling", unit: Unit::Message, goal: Some(800.0) },
     Figure { id: "tcp_stream", about: "TCP: stream of 64 KiB messages, per MiB", unit: Unit::MiB, goal: None },
     Figure { id: "tcp_round_trip", about: "TCP: 64 bytes there and back", unit: Unit::Message, goal: None },
+    Figure { id: "unix_stream", about: "UNIX socket: stream of 64 KiB messages, per MiB", unit: Unit::MiB, goal: None },
+    Figure { id: "unix_round_trip", about: "UNIX socket: 64 bytes there and back", unit: Unit::Message, goal: None },
+    Figure {
+        id: "memory_stream",
+        about: "credits through shared memory (CR-12): stream of 64 KiB messages, per MiB",
+        unit: Unit::MiB,
+        goal: None,
+    },
+    Figure { id: "memory_round_trip", about: "the same: 64 bytes there and back", unit: Unit::Message, goal: None },
 ];
 
 /// The window in which nothing but ticks happens.
