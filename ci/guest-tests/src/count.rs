@@ -182,36 +182,26 @@ fn loopback() -> Res<(TcpStream, TcpStream)> {
     Ok((near, far))
 }
 
-fn tcp_stream(size: usize, count: usize) -> Res {
-    let (mut near, mut far) = loopback()?;
-    let (message, mut taken) = (vec![1; size], vec![1; size]);
-    let other = thread::spawn(move || (0..count).try_for_each(|_| far.read_exact(&mut taken)));
-    (0..count).try_for_each(|_| near.write_all(&message))?;
-    other.join().map_err(|_| "the other thread has failed")??;
-    Ok(())
+/// Both ends of a connection by the kernel: TCP's over the loopback, or a UNIX socket's.
+trait Medium: Read + Write + Send + Sized + 'static {
+    fn ends() -> Res<(Self, Self)>;
 }
 
-fn tcp_round_trips(size: usize, count: usize) -> Res {
-    let (mut near, mut far) = loopback()?;
-    let mut message = vec![1; size];
-    let mut answer = message.clone();
-    let other = thread::spawn(move || {
-        (0..count).try_for_each(|_| {
-            far.read_exact(&mut answer)?;
-            far.write_all(&answer)
-        })
-    });
-    for _ in 0..count {
-        near.write_all(&message)?;
-        near.read_exact(&mut message)?;
+impl Medium for TcpStream {
+    fn ends() -> Res<(Self, Self)> {
+        loopback()
     }
-    other.join().map_err(|_| "the other thread has failed")??;
-    Ok(())
 }
 
-/// Both directions of a UNIX socket.
-fn unix_stream(size: usize, count: usize) -> Res {
-    let (mut near, mut far) = UnixStream::pair()?;
+impl Medium for UnixStream {
+    fn ends() -> Res<(Self, Self)> {
+        Ok(Self::pair()?)
+    }
+}
+
+/// Messages one way.
+fn stream<S: Medium>(size: usize, count: usize) -> Res {
+    let (mut near, mut far) = S::ends()?;
     let (message, mut taken) = (vec![1; size], vec![1; size]);
     let other = thread::spawn(move || (0..count).try_for_each(|_| far.read_exact(&mut taken)));
     (0..count).try_for_each(|_| near.write_all(&message))?;
@@ -219,8 +209,9 @@ fn unix_stream(size: usize, count: usize) -> Res {
     Ok(())
 }
 
-fn unix_round_trips(size: usize, count: usize) -> Res {
-    let (mut near, mut far) = UnixStream::pair()?;
+/// Messages there and back.
+fn round_trips<S: Medium>(size: usize, count: usize) -> Res {
+    let (mut near, mut far) = S::ends()?;
     let mut message = vec![1; size];
     let mut answer = message.clone();
     let other = thread::spawn(move || {
@@ -410,12 +401,12 @@ pub fn run(args: &Args) -> Res {
 
     begin("tcp")?;
     if env.role == Role::A {
-        tcp_stream(LONG, 16)?;
-        window(env, "tcp_stream", 256, 256 * LONG, || tcp_stream(LONG, 256))?;
-        window(env, "tcp_round_trip", 200, 200 * 64, || tcp_round_trips(64, 200))?;
-        unix_stream(LONG, 16)?;
-        window(env, "unix_stream", 256, 256 * LONG, || unix_stream(LONG, 256))?;
-        window(env, "unix_round_trip", 200, 200 * 64, || unix_round_trips(64, 200))?;
+        stream::<TcpStream>(LONG, 16)?;
+        window(env, "tcp_stream", 256, 256 * LONG, || stream::<TcpStream>(LONG, 256))?;
+        window(env, "tcp_round_trip", 200, 200 * 64, || round_trips::<TcpStream>(64, 200))?;
+        stream::<UnixStream>(LONG, 16)?;
+        window(env, "unix_stream", 256, 256 * LONG, || stream::<UnixStream>(LONG, 256))?;
+        window(env, "unix_round_trip", 200, 200 * 64, || round_trips::<UnixStream>(64, 200))?;
         // All of it is there.
         let mut ends = Ends::new(LONG)?;
         ends.stream(64)?;
