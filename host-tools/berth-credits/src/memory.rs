@@ -133,7 +133,8 @@ impl Area {
     }
 }
 
-/// Copies the parts to `to`, one behind the other; false if they are too short for it.
+/// Copies the parts to `to`, one behind the other; false if they are too short for it. These are the copies of the model's
+/// `Local` (VC-11).
 pub fn gather(to: &[AtomicU8], parts: &mut dyn Iterator<Item = &[u8]>) -> bool {
     let mut left = to;
     for part in parts {
@@ -216,5 +217,47 @@ pub fn receive_file(socket: &UnixStream, bytes: &mut [u8]) -> Result<OwnedFd> {
         (true, Some(file), true) => Ok(file),
         _ if received.bytes == 0 => Err(ErrorKind::UnexpectedEof.into()),
         _ => Err(Error::new(ErrorKind::InvalidData, "no offer of shared memory")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gather;
+    use berth_protocol::memory::context::{Chain, Choice, Copy, Local, Place};
+    use berth_random::Rng;
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+    /// Where the sender's memory begins, as the model has it.
+    const BASE: u64 = 0x1000;
+
+    #[test]
+    fn vc_11_bytes_are_copied_as_the_contexts_of_both_processes_say() {
+        let seed = berth_random::seed(11);
+        let mut rng = Rng(seed);
+        for _ in 0..1000 {
+            let memory = rng.bytes(200);
+            let wanted = rng.below(100) as usize;
+            let (mut from, mut to, mut local) = (Chain::<8>::new(0), Chain::<1>::new(0), Local::new(0));
+            let places: Vec<_> = (0..rng.below(6))
+                .map(|_| {
+                    let at = rng.below(200);
+                    Place::at(BASE + at, rng.below((200 - at).min(50) + 1) as u32)
+                })
+                .collect();
+            from.push(&places, Choice::default()).unwrap();
+            to.push(&[Place::at(0, wanted as u32)], Choice::default()).unwrap();
+            let mut expected = vec![0; wanted];
+            while let Some(Copy { from: source, to: target, len, .. }) = local.next(&from, &to, u32::MAX) {
+                let source = (source - BASE) as usize;
+                expected[target as usize..][..len as usize].copy_from_slice(&memory[source..][..len as usize]);
+                assert!(local.copied(len.into(), &mut from, &mut to));
+            }
+
+            let buffer: Vec<_> = (0..wanted).map(|_| AtomicU8::new(0)).collect();
+            let mut parts = places.iter().map(|place| &memory[(place.base - BASE) as usize..][..place.len as usize]);
+            let whole = gather(&buffer, &mut parts);
+            let copied: Vec<_> = buffer.iter().map(|byte| byte.load(Relaxed)).collect();
+            assert_eq!((whole, copied), (local.done() == wanted as u64, expected), "seed {seed}");
+        }
     }
 }
