@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Counts the instructions of a guest, those of its kernel apart, between marks that its programs set.
 //!
-//! A mark is a NOP that no compiler makes (`berth-guest-tests` has it). Each writes a line to the file that the option `out`
+//! A mark is a NOP that no compiler makes (`berth_marks::mark`). Each writes a line to the file that the option `out`
 //! names: its number; instructions of programs and of the kernel; bytes that repeated string instructions of either have
 //! written. Such an instruction is not counted, because processors write many bytes at once: its bytes say what it costs.
 //!
@@ -25,9 +25,9 @@ use std::time::Duration;
 use profile::Profile;
 use qemu::{Block, Id, Number, at_translation, instructions, numbers};
 
-/// A poll begins; it has found nothing.
-const POLL: usize = 3;
-const NOTHING: usize = 4;
+/// Numbers of marks that are no end of a window.
+const POLL: usize = berth_marks::POLL as usize;
+const NOTHING: usize = berth_marks::NOTHING as usize;
 
 /// Time that a guest rests when a poll has found nothing.
 const REST: Duration = Duration::from_micros(200);

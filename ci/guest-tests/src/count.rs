@@ -6,54 +6,30 @@
 //! What is counted stands between two marks. For each such window a line says how many messages, bytes and ticks of the timer
 //! there were in it. One window is idle: it says what a tick costs.
 
-use std::arch::asm;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use berth_abi::counters::{D_BUDGET_WAITS, D_EVENTS, D_INTERRUPTS, D_PAGES_PINNED};
 use berth_credits::endpoint::{Endpoint, Event, Options};
 use berth_credits::shared::Shared;
+use berth_marks::{NOTHING, POLL, mark};
 use libberth::{CompletionQueue, Context, Limits, WorkRequest};
 
 use crate::args::Args;
 use crate::env::{Env, Role};
 use crate::util::{Conn, Mem, PAGE, Res, depths, establish};
 
-/// Numbers of marks, as the plugin knows them.
-const BEGIN: u8 = 1;
-const END: u8 = 2;
-const POLL: u8 = 3;
-const NOTHING: u8 = 4;
-
-/// A NOP that no compiler makes.
-#[inline(always)]
-fn mark<const NUMBER: u8>() {
-    // SAFETY: `nopl` with an address that is not accessed.
-    unsafe { asm!(".byte 0x0f, 0x1f, 0x84, 0x00, {n}, 0x5a, 0xa5, 0x43", n = const NUMBER, options(nostack)) }
-}
-
-/// Interrupts of the timer so far.
-fn ticks() -> Res<u64> {
-    let all = std::fs::read_to_string("/proc/interrupts")?;
-    let line = all.lines().find(|line| line.trim_start().starts_with("LOC:")).ok_or("no line LOC")?;
-    Ok(line.split_whitespace().skip(1).map_while(|n| n.parse::<u64>().ok()).sum())
-}
-
 /// Counts what `work` does, which is so many messages and bytes.
 fn window(env: &Env, name: &str, messages: usize, bytes: usize, work: impl FnOnce() -> Res) -> Res {
     let device = env.device()?;
-    let (before, counters) = (ticks()?, device.counters()?);
-    mark::<BEGIN>();
-    let result = work();
-    mark::<END>();
-    result?;
-    let (ticks, then) = (ticks()? - before, device.counters()?);
-    let more = |index| then.drv(index) - counters.drv(index);
-    println!("COUNT {name} {messages} {bytes} {ticks} {}", more(D_INTERRUPTS));
+    let before = device.counters()?;
+    berth_marks::window(name, messages, bytes, || Ok(device.counters()?.drv(D_INTERRUPTS)), work)?;
+    let then = device.counters()?;
+    let more = |index| then.drv(index) - before.drv(index);
     println!(
         "{name}: {} events, {} pages pinned, {} waits",
         more(D_EVENTS),
@@ -351,11 +327,7 @@ pub fn run(args: &Args) -> Res {
         Ok(())
     };
     begin("idle")?;
-    window(env, "idle", 1, 1, || {
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(2) {}
-        Ok(())
-    })?;
+    berth_marks::idle()?;
 
     let linger = |ms| -> Res { Ok(env.device()?.set_limits(&Limits { linger_ms: Some(ms), ..Limits::default() })?) };
     const LONG: usize = 64 << 10;

@@ -8,23 +8,26 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use berth_marks::{BEGIN, END, IDLE, WORD};
 
 use crate::bench::Arguments;
 use crate::guest::{self, Role};
-use crate::kernel::Flavour;
+use crate::kernel::{Flavour, Host};
+use crate::packaging::{copy_of, fresh};
 use crate::paths;
 use crate::profile::{Profile, Symbols};
 use crate::progress::Progress;
-use crate::steps::Builder;
+use crate::steps::{Builder, Parts};
 
 /// The page with the results.
 const PAGE: &str = "docs/results/host.md";
 /// How it begins.
 const HEAD: &str = "# The host's share
 
-`cargo xtask bench --host --docs` writes this page: instructions of two guests with Debian's stock kernel, one processor each, \
-counted by a plugin of QEMU's TCG; for TCP over the loopback of one guest, likewise for a UNIX socket, and for shared memory, whose \
-two ends take turns in one thread, and whose receiver uses the bytes where they are. A guest's clock goes by its instructions, one each \
+`cargo xtask bench --host --docs` writes this page: instructions of two guests with Debian's stock kernel, one processor (`max`) each, \
+counted by a plugin of QEMU's TCG; for TCP over the loopback of one guest, likewise for a UNIX socket; for shared memory and soft \
+RoCE, whose two ends take turns in one thread, and whose receiver uses the bytes where they are. The NIC of late receives tries \
+again after 10 µs. A guest's clock goes by its instructions, one each \
 nanosecond. Left out are polls that found nothing, and ticks of the timer by what they cost in an idle guest. A repeated \
 string instruction counts by the bytes that it writes, in a column of its own. Cold: each page is used for the first time, and \
 is resident; that it is given back is counted, too. Warm: pages stay pinned meanwhile. Because the simulated card is slow, the driver is told to keep unused pages longer: 1 s where it is cold, a minute \
@@ -58,7 +61,7 @@ impl Unit {
     }
 }
 
-const FIGURES: [Figure; 13] = [
+const FIGURES: [Figure; 17] = [
     Figure {
         id: "stream_cold",
         about: "stream of 64 KiB messages, cold, polling, per MiB",
@@ -82,10 +85,11 @@ const FIGURES: [Figure; 13] = [
         goal: None,
     },
     Figure { id: "memory_round_trip", about: "the same: 64 bytes there and back", unit: Unit::Message, goal: None },
+    Figure { id: "rxe_bare", about: "soft RoCE: 4 KiB messages in bursts of 16, per MiB", unit: Unit::MiB, goal: None },
+    Figure { id: "rxe_credits", about: "the same with the library's credits (CR-15)", unit: Unit::MiB, goal: None },
+    Figure { id: "rxe_bare_late", about: "soft RoCE, receives 200 µs late", unit: Unit::MiB, goal: None },
+    Figure { id: "rxe_credits_late", about: "the same with credits", unit: Unit::MiB, goal: None },
 ];
-
-/// The window in which nothing but ticks happens.
-const IDLE: &str = "idle";
 
 /// What was counted between two marks in one guest.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -118,10 +122,10 @@ fn windows(marks: &str, output: &[String]) -> Result<Vec<Window>> {
     let mut lines =
         marks.lines().map(|line| line.split(' ').map(|n| Ok(n.parse::<f64>()?)).collect::<Result<Vec<_>>>());
     let mut windows = Vec::new();
-    for said in output.iter().filter_map(|line| line.strip_prefix("COUNT ")) {
+    for said in output.iter().filter_map(|line| line.strip_prefix(WORD)) {
         let words: Vec<_> = said.split_whitespace().collect();
         let [name, messages, bytes, ticks, interrupts] = words[..] else { bail!("the guest said {said:?}") };
-        let [begin, end] = [1.0, 2.0].map(|number| match lines.next() {
+        let [begin, end] = [BEGIN, END].map(f64::from).map(|number| match lines.next() {
             Some(Ok(line)) if line.len() == 6 && line[0] == number => Ok(line),
             other => bail!("{name}: mark {number} is {other:?}"),
         });
@@ -196,6 +200,9 @@ fn print_profiles(run: &guest::Run, program: &Path, counted: &BTreeMap<Role, Vec
                 sum.add(&profiles[role][2 * at + 1]);
             }
         }
+        if sum == Profile::default() {
+            continue;
+        }
         println!("{}, by function:", figure.id);
         for (name, instructions) in sum.most(FUNCTIONS) {
             println!("{:>12.0}  {name}", instructions / units);
@@ -220,6 +227,72 @@ fn json(guests: &[Vec<Window>]) -> serde_json::Value {
         .collect()
 }
 
+/// What the guests of a run have counted.
+fn counted(end: &guest::End, run: &guest::Run) -> Result<BTreeMap<Role, Vec<Window>>> {
+    let of = |(role, guest): (&Role, &guest::GuestEnd)| {
+        let marks = fs::read_to_string(run.counts(*role)).context("what the plugin has counted")?;
+        Ok((*role, windows(&marks, &guest.output).with_context(|| format!("guest {role}"))?))
+    };
+    end.guests.iter().map(of).collect()
+}
+
+/// Runs the guests and counts.
+fn count(
+    builder: &Builder,
+    parts: &Parts,
+    options: &guest::Options,
+    run: &mut guest::Run,
+    mut progress: Progress,
+) -> Result<BTreeMap<Role, Vec<Window>>> {
+    let end = guest::run(builder, parts, options, run, &mut progress);
+    progress.finish(end.as_ref().is_ok_and(|end| end.faults().is_empty()));
+    let end = end.inspect_err(|_| run.preserve())?;
+    if !end.faults().is_empty() {
+        run.preserve();
+        bail!("{}\nlogs: {}", end.faults().join("\n"), run.folder.display());
+    }
+    counted(&end, run)
+}
+
+/// What a guest with soft RoCE does, on Debian's shell.
+const SOFT_ROCE: &str = "set -e
+modprobe dummy
+modprobe rdma_rxe
+ip link set lo up
+ip link add wire type dummy
+ip link set wire mtu 4200 up
+ip addr add 192.0.2.1/24 dev wire
+rdma link add rxe0 type rxe netdev wire
+cp /mnt/share/verbs_count /tmp/verbs_count
+for file in /sys/class/infiniband/rxe0/ports/1/gids/*; do
+    if [ \"$(cat $file)\" = 0000:0000:0000:0000:0000:ffff:c000:0201 ]; then gid=${file##*/}; fi
+done
+/tmp/verbs_count rxe0 $gid
+";
+
+/// Credits over soft RoCE and soft RoCE without them, in a guest of its own: a Debian host without a card.
+fn soft_roce(builder: &Builder, parts: &Parts, options: &guest::Options) -> Result<Vec<Window>> {
+    let host = Host::ensure(&builder.context)?;
+    let folder = fresh(builder, "count")?;
+    let root = copy_of(&host, &folder)?;
+    fs::create_dir(root.path("mnt/share"))?;
+    let options = guest::Options {
+        roles: vec![Role::A],
+        cards: false,
+        no_load: true,
+        host: Some(root.path("/")),
+        ..options.clone()
+    };
+    let mut run = guest::Run::new()?;
+    fs::copy(builder.bursts()?.count, run.share.join("verbs_count"))?;
+    fs::write(run.share.join("count.sh"), SOFT_ROCE)?;
+    run.script(Role::A, "exec /bin/sh /mnt/share/count.sh\n")?;
+    let progress = Progress::start("instructions of soft RoCE", Some("1 min"));
+    let counted = count(builder, parts, &options, &mut run, progress);
+    fs::remove_dir_all(&folder)?;
+    counted?.remove(&Role::A).context("the guest has counted nothing")
+}
+
 /// Counts, prints the table, and writes it where the arguments say. Goals that are not reached are no failure.
 ///
 /// # Errors
@@ -234,8 +307,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let program = builder.guest_programs(Flavour::Test)?.join("berth-guest-tests");
     let mut options = guest::Options::new(Flavour::Stock);
     options.plugin = Some(builder.counter()?);
-    options.profile = arguments.profile;
     options.limit = Duration::from_secs(40 * 60);
+    let soft_roce = soft_roce(&builder, &parts, &options)?;
+    options.profile = arguments.profile;
     let mut run = guest::Run::new()?;
     fs::copy(&program, run.share.join("count"))?;
     for role in Role::ALL {
@@ -246,23 +320,12 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         );
         run.script(role, &script)?;
     }
-    let mut progress = Progress::start("instructions of two guests", Some("about 5 min on 2 cores"));
-    let end = guest::run(&builder, &parts, &options, &run, &mut progress);
-    progress.finish(end.as_ref().is_ok_and(|end| end.faults().is_empty()));
-    let end = end.inspect_err(|_| run.preserve())?;
-    if !end.faults().is_empty() {
-        run.preserve();
-        bail!("{}\nlogs: {}", end.faults().join("\n"), run.folder.display());
-    }
-    let mut counted = BTreeMap::new();
-    for (role, guest) in &end.guests {
-        let marks = fs::read_to_string(run.counts(*role)).context("what the plugin has counted")?;
-        counted.insert(*role, windows(&marks, &guest.output).with_context(|| format!("guest {role}"))?);
-    }
+    let progress = Progress::start("instructions of two guests", Some("5 min"));
+    let counted = count(&builder, &parts, &options, &mut run, progress)?;
     if arguments.profile {
         print_profiles(&run, &program, &counted)?;
     }
-    let counted: Vec<_> = counted.into_values().collect();
+    let counted: Vec<_> = counted.into_values().chain([soft_roce]).collect();
     let table = table(&counted)?;
     print!("{HEAD}{table}");
     if arguments.docs {

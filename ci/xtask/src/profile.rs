@@ -55,7 +55,7 @@ fn named(name: &str, module: Option<&str>) -> String {
 }
 
 /// Instructions by function.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile(HashMap<String, f64>);
 
 impl Profile {

@@ -56,6 +56,14 @@ pub struct Firmware {
     pub elf: PathBuf,
 }
 
+/// Programs with credits over media without a card.
+pub struct Bursts {
+    /// Those whose two processes send each other bursts, over verbs and over TCP.
+    pub programs: [PathBuf; 2],
+    /// The one that is counted, over verbs.
+    pub count: PathBuf,
+}
+
 /// All that a pair of guests needs.
 #[derive(Clone, Debug)]
 pub struct Parts {
@@ -381,18 +389,20 @@ impl Builder {
         Ok([library, self.context.repo.join("host-tools/berth-verbs/berth.driver")])
     }
 
-    /// Builds the programs whose two processes send each other bursts with credits, over verbs and over TCP; returns them.
+    /// Builds the programs with credits over verbs and over TCP.
     ///
     /// # Errors
     /// When they do not build.
-    pub fn bursts(&self) -> Result<[PathBuf; 2]> {
+    pub fn bursts(&self) -> Result<Bursts> {
         let package = ["build", "--profile", "plugin", "--package", "berth-credits", "--features", "verbs,tcp-options"];
-        let names = ["verbs_bursts", "tcp_bursts"];
-        let arguments = [&package[..], &["--example", names[0], "--example", names[1]]].concat();
+        let names = ["verbs_bursts", "tcp_bursts", "verbs_count"];
+        let examples = names.iter().flat_map(|name| ["--example", name]);
+        let arguments: Vec<_> = package.into_iter().chain(examples).collect();
         let mut command = self.cargo(&self.context.repo, "target-provider", &arguments)?;
         self.cargo_step("credits over verbs and TCP", None, "bursts", &mut command)?;
         let folder = self.context.built.join("target-provider/plugin/examples");
-        Ok(names.map(|name| folder.join(name)))
+        let [verbs, tcp, count] = names.map(|name| folder.join(name));
+        Ok(Bursts { programs: [verbs, tcp], count })
     }
 
     /// Builds the plugin of QEMU's that counts instructions; returns it.

@@ -1025,7 +1025,7 @@ impl Tester {
     fn programs(&self, title: &str, rxe: bool) -> Result<Counts> {
         let bursts = self.builder.bursts()?;
         let installed = verbs::Installed::new(&self.builder)?;
-        bursts.iter().try_for_each(|program| installed.add_program(program))?;
+        bursts.programs.iter().try_for_each(|program| installed.add_program(program))?;
         let mut options = guest::Options::new(Flavour::Test);
         installed.set(&mut options);
         let run = guest::Run::new()?;
