@@ -148,7 +148,8 @@ impl DerefMut for Buffer {
     }
 }
 
-/// A file mapped private and read-only, to be sent without a copy.
+/// A file mapped read-only, to be sent without a copy: from the page cache, so that it may be larger than all memory. The mapping
+/// is shared, because a page of a private one becomes a copy, of this process, when it is pinned.
 ///
 /// The bytes are not handed out as a slice, because another process may change or truncate the file: the
 /// card then sends what the file holds at that time, or the send fails (VC-9).
@@ -168,11 +169,6 @@ impl FileMap {
     /// [`Error::NotRegular`] for a directory, a device, a pipe, a socket; [`Error::Os`] when the file's length cannot
     /// be read or it cannot be mapped.
     pub fn new(file: &File) -> Result<Self> {
-        Self::map(file, libc::PROT_READ, libc::MAP_PRIVATE)
-    }
-
-    /// As [`FileMap::new`], but shared: a page of it is never this process's own copy.
-    pub(crate) fn shared(file: &File) -> Result<Self> {
         Self::map(file, libc::PROT_READ, libc::MAP_SHARED)
     }
 

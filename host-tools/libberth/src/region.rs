@@ -201,7 +201,7 @@ impl FileRegion {
     /// # Errors
     /// As [`FileMap::new`] and [`ProtectionDomain::register`].
     pub fn read_only(domain: &ProtectionDomain, file: File) -> Result<Self> {
-        let map = FileMap::shared(&file)?;
+        let map = FileMap::new(&file)?;
         Self::new(domain, map, file, Access::READ)
     }
 
