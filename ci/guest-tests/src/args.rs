@@ -83,6 +83,9 @@ pub struct Args {
     /// The tests of what is left after very many repetitions, instead of the others.
     #[arg(long)]
     pub endurance: bool,
+    /// The test of a file that is larger than the guest's memory, instead of the others.
+    #[arg(long, conflicts_with = "endurance")]
+    pub large_file: bool,
     /// Seconds after which a test counts as hanging.
     #[arg(long, default_value_t = 600)]
     pub hang_limit: u64,

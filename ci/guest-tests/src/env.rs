@@ -178,6 +178,11 @@ impl Env {
         number().ok_or_else(|| format!("no {key} in {text}").into())
     }
 
+    /// Cycles in which this guest's card has had work, up to now: time that passes while it waits for its slow host is left out.
+    pub fn busy_cycles(&self) -> Res<u64> {
+        self.sim_number("stepped_cycles")
+    }
+
     /// [`Env::sim`] with the name of this guest's card (`{own}`) and of the other's (`{peer}`) filled in.
     pub fn sim_cards(&self, line: &str) -> Res<String> {
         let line = line.replace("{own}", self.role.name()).replace("{peer}", self.role.other().name());

@@ -23,6 +23,7 @@ mod examples;
 mod faults;
 mod field;
 mod helpers;
+mod large_file;
 mod lifecycle;
 mod links;
 mod machine;

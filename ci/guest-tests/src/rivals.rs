@@ -542,11 +542,6 @@ fn post_for_ever(env: &Env, count: u16) -> Res {
     }
 }
 
-/// Cycles in which the card has had work, up to now: time that passes while it waits for its slow host is left out.
-fn busy(env: &Env) -> Res<u64> {
-    env.sim_number("stepped_cycles")
-}
-
 /// Makes connections and ends them, one after the other.
 fn connect_for_ever(env: &Env) -> Res {
     let context = env.context()?;
@@ -614,14 +609,14 @@ impl Probe {
         let seen = self.to.qp.state()?.announced;
         self.to.recv(0, &sges)?;
         self.to.wait_state(env, "some of it is announced", |s| s.announced != seen)?;
-        let start = busy(env)?;
+        let start = env.busy_cycles()?;
         for n in 0..count {
             self.from.send(n as u64, &[self.source.sge(n * Self::SIZE, Self::SIZE)])?;
         }
         for _ in 0..count {
             self.to.received(env)?.ok()?;
         }
-        let cycles = busy(env)? - start;
+        let cycles = env.busy_cycles()? - start;
         for _ in 0..count {
             self.from.sent(env)?.ok()?;
         }

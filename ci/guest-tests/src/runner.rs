@@ -15,8 +15,8 @@ use crate::env::{Env, Role};
 use crate::test::{Effect, Place, Test};
 use crate::util::{HELD, INCIDENTS, Res, fail, of_driver, pages, vm_pin, wait_until};
 use crate::{
-    bad_input, basics, channels, connections, credits, disk, endurance, examples, field, lifecycle, links, machine,
-    memory, net, remote, rivals, syscalls, tool, trouble,
+    bad_input, basics, channels, connections, credits, disk, endurance, examples, field, large_file, lifecycle, links,
+    machine, memory, net, remote, rivals, syscalls, tool, trouble,
 };
 
 fn all() -> impl Iterator<Item = Test> {
@@ -45,15 +45,19 @@ fn all() -> impl Iterator<Item = Test> {
     .copied()
 }
 
-/// Those that `--endurance` runs.
-fn repeated() -> impl Iterator<Item = Test> {
-    endurance::TESTS.iter().copied()
+/// Those that only parts of their own run.
+fn apart() -> impl Iterator<Item = Test> {
+    endurance::TESTS.iter().chain(large_file::TESTS).copied()
 }
 
 /// Tests that the filter selects, each with its guest if it runs in one only.
 fn selected(args: &Args) -> Vec<(Test, Role)> {
     let mut turn = Role::B;
-    let of: Box<dyn Iterator<Item = Test>> = if args.endurance { Box::new(repeated()) } else { Box::new(all()) };
+    let of: Box<dyn Iterator<Item = Test>> = match (args.endurance, args.large_file) {
+        (true, _) => Box::new(endurance::TESTS.iter().copied()),
+        (_, true) => Box::new(large_file::TESTS.iter().copied()),
+        _ => Box::new(all()),
+    };
     of.filter(|t| args.run.is_empty() || args.run.iter().any(|f| t.name.contains(f.as_str())))
         .filter(|t| !args.skip.iter().any(|f| !f.is_empty() && t.name.contains(f.as_str())))
         .map(|t| {
@@ -79,7 +83,7 @@ pub fn report(result: Res) -> ExitCode {
 /// Runs one test in this process.
 pub fn exec(args: &Args, name: &str) -> ExitCode {
     let env = Env::new(args, name);
-    let Some(test) = all().chain(repeated()).find(|t| t.name == name) else {
+    let Some(test) = all().chain(apart()).find(|t| t.name == name) else {
         eprintln!("no test {name}");
         return ExitCode::FAILURE;
     };

@@ -35,13 +35,13 @@ tests! {
 }
 
 /// An ordinary user of the guests.
-const NOBODY: u32 = 65534;
+pub const NOBODY: u32 = 65534;
 /// The node that the tests use.
-const NODE: &str = "/dev/berth0";
+pub const NODE: &str = "/dev/berth0";
 
 /// The result of a run of the tool.
 #[derive(Debug)]
-struct Said {
+pub struct Said {
     code: Option<i32>,
     out: String,
     err: String,
@@ -49,7 +49,7 @@ struct Said {
 
 impl Said {
     /// Fails unless it ended so and said all of this.
-    fn expect(&self, code: i32, words: &[&str]) -> Res {
+    pub fn expect(&self, code: i32, words: &[&str]) -> Res {
         let all = format!("{}{}", self.out, self.err);
         let missing: Vec<_> = words.iter().filter(|w| !all.contains(**w)).collect();
         ensure!(self.code == Some(code) && missing.is_empty(), "wanted {code}, {words:?}: {self:?}");
@@ -57,20 +57,22 @@ impl Said {
     }
 
     /// A number of its report.
-    fn number(&self, key: &str) -> Res<u64> {
+    pub fn number(&self, key: &str) -> Res<u64> {
         let after = self.out.split(&format!("\"{key}\":")).nth(1).ok_or_else(|| format!("no {key}: {self:?}"))?;
         let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
         Ok(digits.parse().map_err(|e| format!("{key}: {e}: {self:?}"))?)
     }
 }
 
-fn tool(args: &[&str]) -> Command {
+/// The tool with arguments, not started.
+pub fn tool(args: &[&str]) -> Command {
     let mut command = Command::new("berth");
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-fn said(child: Child) -> Res<Said> {
+/// Waits for its end.
+pub fn said(child: Child) -> Res<Said> {
     let output = child.wait_with_output()?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok(Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) })
@@ -89,7 +91,8 @@ fn start_send(to: Ipv4Addr, service: u16, file: &Path, more: &[&str]) -> Res<Chi
     Ok(tool(&[&["--json", "send", "--to", &to, "--file", file, "--wait", "120"], more].concat()).spawn()?)
 }
 
-fn start_recv(service: u16, out: &Path, more: &[&str]) -> Res<Child> {
+/// Starts a receiver.
+pub fn start_recv(service: u16, out: &Path, more: &[&str]) -> Res<Child> {
     let (service, out) = (service.to_string(), text(out)?);
     Ok(tool(&[&["--json", "recv", "--listen", &service, "--out", out, "--wait", "120"], more].concat()).spawn()?)
 }

@@ -32,7 +32,7 @@ use crate::panics;
 use crate::progress::{self, Output, Progress, clock};
 use crate::report::Figures;
 use crate::sockets;
-use crate::steps::{Builder, Parts};
+use crate::steps::{Builder, Parts, guest_programs};
 use crate::verbs;
 
 /// The table in the documentation that a `--long` run brings up to date.
@@ -85,7 +85,7 @@ const NOT_LINKED: [(&str, &str); 10] = [
 /// Parts that run one after the other beside the rest: guests wait for each other and for their cards more than they
 /// compute, and would leave half of a small machine idle. Two pairs of guests at once are too many for it: with their
 /// simulators they are more threads than processors, and each waits for one that does not run.
-const BESIDE: [&str; 18] = [
+const BESIDE: [&str; 19] = [
     "bridge",
     "driver",
     "system",
@@ -100,6 +100,7 @@ const BESIDE: [&str; 18] = [
     "system-iommu",
     "system-kcsan",
     "system-large",
+    "large-file",
     "driver-tree",
     "demo-trace",
     "demo-seeds",
@@ -209,7 +210,7 @@ const NEEDS: [(&[&str], &[Need]); 6] = [
     ),
     (&["system-kcsan"], &[Need::Kernel(Flavour::Kcsan), Need::GuestParts]),
     (
-        &["install", "demo", "demo-keep", "demo-trace", "demo-seeds", "demo-full"],
+        &["install", "demo", "demo-keep", "demo-trace", "demo-seeds", "demo-full", "large-file"],
         &[Need::Kernel(Flavour::Stock), Need::GuestParts],
     ),
 ];
@@ -385,6 +386,12 @@ const PARTS: &[Part] = &[
         about: "the tests on the host and in the guests notice what is broken in the driver, in a sample",
         long: Some("hours"),
         run: Tester::driver_mutants,
+    },
+    Part {
+        name: "large-file",
+        about: "a file larger than the guest's memory, sent by a user who may pin little",
+        long: Some("192 MiB go through the simulated card"),
+        run: Tester::large_file,
     },
     Part {
         name: "driver-tree",
@@ -1125,6 +1132,15 @@ impl Tester {
         })
     }
 
+    /// A file larger than the guests' memory.
+    fn large_file(&self) -> Result<Counts> {
+        // Programs stay with the guests' hosts, because they would take a guest's memory.
+        let parts = Parts { programs: None, ..self.builder.parts(Flavour::Stock)? };
+        self.guest_tests_of(&parts, "a file larger than memory", "15 min", " --large-file", |options| {
+            options.memory = 128;
+        })
+    }
+
     /// The guests' tests with a kernel; `arguments` are for both programs.
     fn guest_tests(
         &self,
@@ -1155,6 +1171,12 @@ impl Tester {
         options.limit = Duration::from_secs(if self.arguments.long { 3 * 3600 } else { 60 * 60 });
         set(&mut options);
         let mut run = guest::Run::new()?;
+        if parts.programs.is_none() {
+            let programs = self.builder.guest_programs(Flavour::Test)?;
+            for program in guest_programs(Flavour::Test) {
+                fs::copy(programs.join(program), run.share.join(program))?;
+            }
+        }
         let mut more = arguments.to_owned();
         if self.arguments.long {
             more += " --long";
@@ -1173,7 +1195,7 @@ impl Tester {
             (Role::B, "192.0.2.2", "192.0.2.1", "02:00:00:00:00:02"),
         ] {
             let script = format!(
-                "exec berth-guest-tests --role {role} --share /mnt/share --own-ip {own} --peer-ip {peer} --mac {mac}{more}\n"
+                "export PATH=$PATH:/mnt/share\nexec berth-guest-tests --role {role} --share /mnt/share --own-ip {own} --peer-ip {peer} --mac {mac}{more}\n"
             );
             run.script(role, &script)?;
         }
