@@ -226,7 +226,8 @@ impl<N: Nic> Pairs<N> {
         let (slot, told) = self.window.send();
         let at = self.slot_in(SLOTS + slot);
         write(self.bytes(at, len as u32).ok_or(Error::BadMessage)?);
-        Ok(self.nic.send(Request::Message, at, len as u32, told)?)
+        let posted = self.nic.send(Request::Message, at, len as u32, told);
+        posted.map_err(|error| self.refused(error))
     }
 
     /// Takes what the NIC has done.
@@ -296,11 +297,16 @@ impl<N: Nic> Pairs<N> {
         Ok(())
     }
 
+    /// The error of a request that the NIC refuses. The reason for that may be that nobody is there.
+    fn refused(&mut self, error: std::io::Error) -> Error {
+        if self.nic.closed() { Error::Gone } else { error.into() }
+    }
+
     /// The error of a request that could not be posted: perhaps an earlier one has failed.
     fn unposted(&mut self, error: std::io::Error) -> Error {
-        match self.pump() {
-            Ok(()) => self.failed.unwrap_or_else(|| error.into()),
-            Err(earlier) => earlier,
+        match (self.pump(), self.failed) {
+            (Err(earlier), _) | (_, Some(earlier)) => earlier,
+            _ => self.refused(error),
         }
     }
 }

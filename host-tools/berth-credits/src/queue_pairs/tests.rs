@@ -4,11 +4,12 @@
 use super::{Done, EXTRA, LONGEST, Nic, Pairs, Request, STAGING};
 use crate::endpoint::{Endpoint, Event, Options, SENDS};
 use crate::memory;
-use crate::transport::{Completion, Error, Failure, ROOM, Transport};
+use crate::transport::{Completion, Error, Failure, Message, ROOM, Transport};
+use berth_protocol::credit::entry::Body;
 use berth_random::Rng;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::Result;
+use std::io::{ErrorKind, Result};
 use std::rc::Rc;
 use std::sync::atomic::AtomicU8;
 
@@ -24,6 +25,8 @@ struct Side {
     coming: [VecDeque<(Posted, u32)>; 2],
     done: Vec<Done>,
     gone: bool,
+    /// Nothing more is sent from here, as a NIC has it whose connection has ended.
+    refuses: bool,
 }
 
 /// One end's NIC.
@@ -47,9 +50,14 @@ impl Drop for Fake {
 }
 
 impl Fake {
-    fn to_peer(&self, request: Request, bytes: &Bytes, at: usize, len: u32, immediate: u32) {
+    fn to_peer(&self, request: Request, bytes: &Bytes, at: usize, len: u32, immediate: u32) -> Result<()> {
         let queue = usize::from(request == Request::Message);
-        self.sides.borrow_mut()[1 - self.at].coming[queue].push_back(((request, Rc::clone(bytes), at, len), immediate));
+        let mut sides = self.sides.borrow_mut();
+        if sides[self.at].refuses {
+            return Err(ErrorKind::NotConnected.into());
+        }
+        sides[1 - self.at].coming[queue].push_back(((request, Rc::clone(bytes), at, len), immediate));
+        Ok(())
     }
 }
 
@@ -65,8 +73,7 @@ impl Nic for Fake {
     }
 
     fn send(&mut self, request: Request, at: usize, len: u32, immediate: u32) -> Result<()> {
-        self.to_peer(request, &self.bytes, at, len, immediate);
-        Ok(())
+        self.to_peer(request, &self.bytes, at, len, immediate)
     }
 
     fn long(&mut self, len: u32) -> Result<&[AtomicU8]> {
@@ -75,8 +82,7 @@ impl Nic for Fake {
     }
 
     fn send_long(&mut self, immediate: u32) -> Result<()> {
-        self.to_peer(Request::LongPiece, &self.long, 0, self.long.len() as u32, immediate);
-        Ok(())
+        self.to_peer(Request::LongPiece, &self.long, 0, self.long.len() as u32, immediate)
     }
 
     fn done(&mut self, into: &mut Vec<Done>) -> Result<()> {
@@ -218,6 +224,17 @@ fn cr_15_a_peer_over_queue_pairs_goes_and_what_it_sent_still_comes() {
     let mut got = [0; 10];
     assert!(end.read(0, &mut got));
     assert_eq!(got, [7; 10]);
+}
+
+#[test]
+fn cr_15_what_a_nic_refuses_without_a_peer_says_that_the_peer_is_gone() {
+    for (there, error) in [(true, Error::System(ErrorKind::NotConnected)), (false, Error::Gone)] {
+        let [mut own, peer] = pair(5, 1000);
+        own.nic.sides.borrow_mut()[0].refuses = true;
+        let _peer = there.then_some(peer);
+        assert_eq!(own.post_send(&mut [&b"x"[..]].into_iter(), 1, 0), Err(error));
+        assert_eq!(own.put(&Message { to: own.names().1, body: Body::Sync { round: 0, next: 0 } }), Err(error));
+    }
 }
 
 #[test]
