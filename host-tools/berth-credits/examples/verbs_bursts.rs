@@ -9,7 +9,8 @@
 //!
 //! `verbs_bursts DEVICE GID PORT bare [PEER]`: the same without credits, which must fail for that reason.
 //!
-//! GID is the index of the port's GID, PORT a TCP port. The process without PEER waits for the other one.
+//! GID is the index of the port's GID, PORT a TCP port. The process without PEER waits for the other one. With iWARP, PEER is
+//! an address of the device, and `late` and `bare` say nothing: what finds no receive ends the connection.
 
 mod bursts;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A transport over two reliable queue pairs of a NIC (CR-15): [`crate::verbs`] stands on it.
 //!
-//! On the *data* queue pair a piece is one SEND, and the bytes that follow it are its immediate data (CR-9). On the *control*
-//! one a message about credits is one SEND (CR-12). So data meets receives of data only, in the order of the credits, and
-//! nothing ever finds its receiver not ready:
+//! On the *data* queue pair a piece is one SEND, and the bytes that follow it are its immediate data (CR-9), or what
+//! the NIC has in its place. On the *control* one a message about credits is one SEND (CR-12). So data meets receives
+//! of data only, in the order of the credits, and nothing ever finds its receiver not ready:
 //!
 //! * For a piece there is a receive, because a receive is posted before its credit is announced.
 //! * For a message about credits there is one, too: an end has a fixed number of receives for them, and counts those of
@@ -12,7 +12,7 @@
 //! Bytes to be sent are copied to a part of the memory that the NIC knows from the start. A piece that is too long for it
 //! gets memory of its own.
 
-mod staging;
+pub(crate) mod staging;
 #[cfg(test)]
 mod tests;
 pub mod window;
@@ -188,12 +188,6 @@ impl<N: Nic> Pairs<N> {
     /// The NIC.
     pub fn nic(&self) -> &N {
         &self.nic
-    }
-
-    /// The same.
-    #[cfg(feature = "verbs")]
-    pub(crate) fn nic_mut(&mut self) -> &mut N {
-        &mut self.nic
     }
 
     /// Where the slot of a message that comes is.

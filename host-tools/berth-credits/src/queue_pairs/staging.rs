@@ -44,6 +44,12 @@ impl Staging {
         Some(at)
     }
 
+    /// Where the oldest place is.
+    #[cfg(any(feature = "verbs", test))]
+    pub fn oldest(&self) -> Option<u32> {
+        self.used.front().map(|(at, _)| *at)
+    }
+
     /// Gives the oldest place back.
     pub fn free(&mut self) {
         self.used.pop_front();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Registered memory, and queue pairs that name parts of it. The only unsafe code of this transport.
 
+use rdma_mummy_sys::ibv_sge;
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::{AddressHandleAttribute, Gid};
 use sideway::ibverbs::completion::{BasicCompletionQueue, GenericCompletionQueue, PollCompletionQueueError};
@@ -14,6 +15,9 @@ use sideway::ibverbs::queue_pair::{
 use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
+
+/// Parts of memory that a request names, at most.
+const PARTS: u32 = 2;
 
 /// Memory that the NIC may read and write. All of it is atomics, because the NIC may write at any time.
 #[derive(Debug)]
@@ -39,14 +43,28 @@ impl Region {
         &self.bytes
     }
 
-    /// Names bytes of the region, not 0 and all within it, to a request.
-    fn name(&self, request: impl SetScatterGatherEntry, at: usize, len: u32) -> Result<()> {
-        let part = self.bytes.get(at..).and_then(|bytes| bytes.get(..len as usize)).ok_or(ErrorKind::InvalidInput)?;
-        // SAFETY: the range is the region's. Should the region go before the NIC has done the request, then its registration
-        // goes before its memory, and the NIC refuses the request.
-        unsafe { request.setup_sge(self.registration.lkey(), part.as_ptr().addr() as u64, len) };
-        Ok(())
+    /// An entry of a list of memory: bytes of the region, all within it. An entry of no bytes means 2^31 to some NICs.
+    fn entry(&self, at: usize, len: u32) -> Result<ibv_sge> {
+        let part = self.bytes.get(at..).and_then(|bytes| bytes.get(..len as usize)).filter(|part| !part.is_empty());
+        let addr = part.ok_or(ErrorKind::InvalidInput)?.as_ptr().addr() as u64;
+        Ok(ibv_sge { addr, length: len, lkey: self.registration.lkey() })
     }
+}
+
+/// Bytes of a region, not 0: where they begin, and how many they are.
+pub type Part<'a> = (&'a Region, usize, u32);
+
+/// Names parts to a request, one behind the other. A request without any is one of no bytes.
+fn name(request: impl SetScatterGatherEntry, parts: &[Part<'_>]) -> Result<()> {
+    let mut entries = [ibv_sge { addr: 0, length: 0, lkey: 0 }; PARTS as usize];
+    let entries = entries.get_mut(..parts.len()).ok_or(ErrorKind::InvalidInput)?;
+    for (entry, (region, at, len)) in entries.iter_mut().zip(parts) {
+        *entry = region.entry(*at, *len)?;
+    }
+    // SAFETY: each range is its region's. Should a region go before the NIC has done the request, then its registration
+    // goes before its memory, and the NIC refuses the request.
+    unsafe { request.setup_sge_list(entries) };
+    Ok(())
 }
 
 /// Where the other end is, and how it is reached.
@@ -77,12 +95,19 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// A new one, for so many sends, and so many receives, at a time.
-    pub fn new(domain: &Arc<ProtectionDomain>, queue: &Arc<BasicCompletionQueue>, depth: u32) -> Result<Self> {
+    /// A new one, for so many sends, and so many receives, at a time. `headers`: each names two parts of memory.
+    pub fn new(
+        domain: &Arc<ProtectionDomain>,
+        queue: &Arc<BasicCompletionQueue>,
+        depth: u32,
+        headers: bool,
+    ) -> Result<Self> {
+        let parts = if headers { PARTS } else { 1 };
         let queue = GenericCompletionQueue::from(Arc::clone(queue));
         let mut builder = domain.create_qp_builder();
         builder.setup_send_cq(queue.clone()).setup_recv_cq(queue);
         builder.setup_max_send_wr(depth).setup_max_recv_wr(depth);
+        builder.setup_max_send_sge(parts).setup_max_recv_sge(parts);
         Ok(Self { inner: builder.build().map_err(Error::other)? })
     }
 
@@ -105,6 +130,14 @@ impl Pair {
         })
     }
 
+    /// As `begin`, where the connection manager connects it. It may send something of its own to a queue pair, for
+    /// which that must allow access; to no memory, as none is registered for that.
+    pub fn begin_managed(&mut self) -> Result<()> {
+        self.modify(QueuePairState::Init, |attributes| {
+            attributes.setup_access_flags(AccessFlags::RemoteRead | AccessFlags::RemoteWrite);
+        })
+    }
+
     /// Connects it: sends can be posted from now on. `psns`: the first that the other end sends, and that this one sends.
     pub fn connect(&mut self, path: &Path, number: u32, psns: [u32; 2]) -> Result<()> {
         let mut address = AddressHandleAttribute::new();
@@ -122,10 +155,10 @@ impl Pair {
         })
     }
 
-    /// Posts a receive into bytes of `region`.
-    pub fn receive(&mut self, id: u64, region: &Region, at: usize, len: u32) -> Result<()> {
+    /// Posts a receive into memory.
+    pub fn receive(&mut self, id: u64, parts: &[Part<'_>]) -> Result<()> {
         let mut guard = self.inner.start_post_recv();
-        region.name(guard.construct_wr(id), at, len)?;
+        name(guard.construct_wr(id), parts)?;
         guard.post().map_err(|error| match error {
             PostRecvError::Ibverbs(error)
             | PostRecvError::InvalidWorkRequest(error)
@@ -135,14 +168,15 @@ impl Pair {
         })
     }
 
-    /// Sends bytes of `region`, perhaps none, and `immediate`.
-    pub fn send(&mut self, id: u64, region: &Region, at: usize, len: u32, immediate: u32) -> Result<()> {
+    /// Sends bytes of memory, perhaps none, and perhaps immediate data.
+    pub fn send(&mut self, id: u64, parts: &[Part<'_>], immediate: Option<u32>) -> Result<()> {
         let mut guard = self.inner.start_post_send();
-        let request = guard.construct_wr(id, WorkRequestFlags::Signaled).setup_send_imm(immediate.to_be());
-        // A request without any entry is one of no bytes. An entry of no bytes means 2^31 to some NICs.
-        if len != 0 {
-            region.name(request, at, len)?;
-        }
+        let request = guard.construct_wr(id, WorkRequestFlags::Signaled);
+        let request = match immediate {
+            Some(immediate) => request.setup_send_imm(immediate.to_be()),
+            None => request.setup_send(),
+        };
+        name(request, parts)?;
         guard.post().map_err(|error| match error {
             PostSendError::Ibverbs(error)
             | PostSendError::InvalidWorkRequest(error)
@@ -164,7 +198,7 @@ pub struct Entry {
     pub opcode: u32,
     /// Bytes that were received.
     pub len: u32,
-    /// What was sent with them.
+    /// What was sent with them, if anything was.
     pub immediate: u32,
 }
 
