@@ -17,15 +17,43 @@ either() {
     done
 }
 
-# The library's credits, over any NIC (CR-15): two processes of one host, with soft RoCE alone and `rnr_retry` 0. A card takes
-# a receive when it has the pages, and is not ready until then. $1: credits or bare.
-bursts() {
-    [ $device = rxe0 ] || return 0
-    timeout -k 5 $limit verbs_bursts $device "$gid" "$port" "$1" &
+# Two processes of one host send each other bursts over device $1 with GID $2 and address $3. $4: credits or bare.
+verbs_bursts_() {
+    timeout -k 5 $limit verbs_bursts "$1" "$2" "$port" "$4" &
     program=$!
     until listening_or_ended $program; do sleep 0.1; done
-    timeout -k 5 $limit verbs_bursts $device "$gid" "$port" "$1" "$own"
+    timeout -k 5 $limit verbs_bursts "$1" "$2" "$port" "$4" "$3"
     wait $program
+}
+
+# The library's credits, over any NIC (CR-15): with soft RoCE alone and `rnr_retry` 0. A card takes a receive when it
+# has the pages, and is not ready until then. $1: credits or bare.
+bursts() {
+    [ $device = rxe0 ] || return 0
+    verbs_bursts_ $device "$gid" "$own" "$1"
+}
+
+# The same with soft iWARP. The connection manager knows a device by its address, so it is that of another network
+# device.
+iwarp() {
+    [ $device = rxe0 ] || return 0
+    modprobe dummy numdummies=0
+    # What siw stands on. Debian's kernel has no siw.
+    modprobe iw_cm
+    insmod /usr/lib/modules/siw.ko
+    ip link add siw type dummy
+    ip addr add 198.51.100.1/24 dev siw
+    ip link set siw up
+    rdma link add siw0 type siw netdev siw
+    await grep -q ACTIVE /sys/class/infiniband/siw0/ports/1/state
+    verbs_bursts_ siw0 0 198.51.100.1 credits
+    port=$((port + 1000))
+    verbs_bursts_ siw0 0 "$own" credits 2>&1 | has "$own is the address of $device, not of siw0"
+    # Queue pairs and their connections have gone with the processes.
+    rdma resource show | has 'siw0: .*qp 0 cm_id 0 mr 0 ctx 0'
+    rdma link delete siw0
+    ip link delete siw
+    rmmod siw
 }
 
 # The library's credits over TCP, between two processes of the host with the stock kernel: lists as TCP options (CR-12e), and
@@ -69,6 +97,7 @@ check ap_1_rxe_ibv_ud_pingpong either datagrams '-n 20 -s 1000'
 check ap_1_rxe_rping either rping_
 check ap_1_rxe_ucmatose either ucmatose_
 check cr_15_credits_over_verbs_meet_no_receiver_not_ready bursts credits
+check cr_15_credits_over_iwarp iwarp
 check cr_15_without_credits_a_receiver_is_not_ready bursts bare
 check cr_12_lists_as_tcp_options_cut_what_is_sent options
 check ap_1_rxe_the_driver_leaves leaves

@@ -259,6 +259,15 @@ fn fragment(context: &Context, flavour: Flavour) -> Result<String> {
     Ok(fragment)
 }
 
+/// The stock kernel's source, unpacked.
+///
+/// # Errors
+/// When it cannot be unpacked.
+pub fn unpacked(context: &Context, host: &Host) -> Result<PathBuf> {
+    let _lock = context.lock("kernel")?;
+    source(context, host)
+}
+
 /// Unpacks the stock kernel's source.
 fn source(context: &Context, host: &Host) -> Result<PathBuf> {
     let version = host.version()?;

@@ -13,7 +13,7 @@ use crate::context::{Context, check_machine, key, list_lines};
 use berth_abi::card::{FW_RAM_BYTES, LARGE_CARD};
 
 use crate::fwimage;
-use crate::kernel::{Flavour, Host, Kernel};
+use crate::kernel::{self, Flavour, Host, Kernel};
 use crate::needs::{self, Need};
 use crate::progress;
 use crate::provider;
@@ -467,6 +467,24 @@ impl Builder {
         let log = self.context.log(&format!("driver-{name}"))?;
         progress::run(&format!("driver for the {name} kernel"), None, &log, &mut command)?;
         Ok(output.join("berth.ko"))
+    }
+
+    /// Builds Linux' soft iWARP (siw) for the stock kernel, from its source: Debian's has everything for it, but not siw
+    /// itself. Returns `siw.ko`.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn soft_iwarp(&self, kernel: &Kernel) -> Result<PathBuf> {
+        let host = Host::ensure(&self.context)?;
+        let source = kernel::unpacked(&self.context, &host)?.join("drivers/infiniband/sw/siw");
+        let name = kernel.build.file_name().unwrap_or_default().display();
+        let output = self.context.built_folder(&format!("soft-iwarp/{name}"))?;
+        let _lock = self.context.lock("soft-iwarp")?;
+        let mut command = host.root.command(&self.context.repo, &[], "make");
+        command.arg("-C").arg(&kernel.build).arg(format!("M={}", source.display()));
+        command.arg(format!("MO={}", output.display())).args(["CONFIG_RDMA_SIW=m", "modules"]);
+        progress::run("soft iWARP for the stock kernel", None, &self.context.log("soft-iwarp")?, &mut command)?;
+        Ok(output.join("siw.ko"))
     }
 
     /// Builds another driver than the checkout's, which is in the cache too, into `output`, where its log is `build.log`.

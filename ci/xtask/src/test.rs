@@ -1037,7 +1037,7 @@ impl Tester {
         installed.set(&mut options);
         let run = guest::Run::new()?;
         if rxe {
-            verbs::Installed::set_rxe(&self.builder, &mut options)?;
+            installed.set_rxe(&self.builder, &mut options)?;
             // Which of the two is wrong shows on the wire.
             options.simulator = vec!["--capture".to_owned(), run.folder.join("wire.pcapng").display().to_string()];
         }

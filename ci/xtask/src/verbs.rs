@@ -93,12 +93,14 @@ impl Installed {
         options.limit = Duration::from_secs(60 * 60);
     }
 
-    /// Lets guest b be a host with rxe: Debian's kernel as users have it.
+    /// Lets guest b be a host with rxe: Debian's kernel as users have it, and soft iWARP beside it.
     ///
     /// # Errors
-    /// See [`Kernel::ensure`].
-    pub fn set_rxe(builder: &Builder, options: &mut Options) -> Result<()> {
-        options.foreign = Some(Kernel::ensure(&builder.context, &builder.sysroot, Flavour::Stock)?);
+    /// See [`Kernel::ensure`] and [`Builder::soft_iwarp`].
+    pub fn set_rxe(&self, builder: &Builder, options: &mut Options) -> Result<()> {
+        let kernel = Kernel::ensure(&builder.context, &builder.sysroot, Flavour::Stock)?;
+        self.add(&builder.soft_iwarp(&kernel)?, "usr/lib/modules/siw.ko")?;
+        options.foreign = Some(kernel);
         Ok(())
     }
 }
