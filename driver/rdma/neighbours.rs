@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which peers are Berths: with them reliable connections have credit lists, with all others they speak plain RoCE
-//! (decision 39). A peer is asked by a management datagram before the first connection with it.
+//! Which peers are Berths: with them reliable connections have credit lists, with all others they speak plain
+//! RoCE. A peer is asked by a management datagram before the first connection with it.
 
 use crate::rdma::mad::Said;
 use kernel::{

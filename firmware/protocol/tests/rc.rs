@@ -1082,7 +1082,7 @@ fn qp_13_a_page_fault_that_cannot_be_handled_is_told_to_initiator_and_owner() {
             p.a.post(message(op, 1, offset, len, 0)).unwrap();
             p.a.post(message(op, 2, offset, len, 0)).unwrap();
             settle(&mut p);
-            // A foreign one knows no GO: it asks again by itself (decision 36).
+            // A foreign one knows no GO: it asks again by itself.
             let wait = if selective { Wait::Memory(5) } else { Wait::Receive(5) };
             assert_eq!(p.a.waiting(), Some(wait));
             assert!(p.page_faults.is_empty(), "it is being handled");
