@@ -403,8 +403,8 @@ package berth_regs_pkg;
     localparam logic [31:0] CPU_CQ_CFG               = 32'h0000015c; // wo: configures the CQN in bits 15:0 with the three above; clears its indices
     localparam logic [31:0] CPU_CQE_W0               = 32'h00000160; // wo: first of the 8 words of a completion
     localparam logic [31:0] CPU_CQE_GO               = 32'h00000180; // wo: queues the completion for the CQN in bits 15:0
-    localparam logic [31:0] CPU_FAST_EVENT           = 32'h000001b0; // ro: event of the fast path: code in bits 31:24 (0: none), QPN in bits 23:8, bits 39:32 of its argument in bits 7:0
-    localparam logic [31:0] CPU_FAST_ARG             = 32'h000001b4; // ro, pops: bits 31:0 of its argument
+    localparam logic [31:0] CPU_FAST_EVENT           = 32'h000001b0; // ro: upper half of an event of the fast path, as `rows` has it; 0: there is none
+    localparam logic [31:0] CPU_FAST_ARG             = 32'h000001b4; // ro, pops: its lower half: the argument
     localparam logic [31:0] CPU_RAW_W0               = 32'h000001c0; // wo: first of the 6 words that say what is done to a raw queue
     localparam logic [31:0] CPU_RAW_GO               = 32'h000001d8; // wo: does it: `RAW_GO_*`
     localparam logic [31:0] CPU_RAW_BUSY             = 32'h000001dc; // ro: bit n: raw queue n exists, or DMA of it is under way

@@ -281,20 +281,49 @@ package berth_row_pkg;
     typedef struct packed {
         logic [7:0] code; // `EVENT_*`
         logic [15:0] qpn; // QP
-        logic [39:0] argument; // See the code
+        logic [39:0] argument; // By the code, in its lowest 32 bits; without fields it says nothing
     } fast_event_t;
     localparam logic [7:0] EVENT_TIMEOUT            = 8'h01; // A packet was not acknowledged in time
+    typedef struct packed {
+        logic [7:0] syndrome; // Its syndrome, as InfiniBand codes it
+        logic [23:0] psn; // Its PSN
+    } event_nak_t;
     localparam logic [7:0] EVENT_NAK                = 8'h02; // A NAK that is none of a gap; the QP has halted
     localparam logic [7:0] EVENT_RNR                = 8'h03; // An RNR NAK; the QP has halted
+    typedef struct packed {
+        logic [23:0] zero_31_8;
+        logic [7:0] answer; // `LIST_*`
+    } event_list_t;
     localparam logic [7:0] EVENT_LIST               = 8'h05; // A credit list breaks the protocol
+    typedef struct packed {
+        logic [23:0] zero_31_8;
+        logic [7:0] status; // `WC_*`
+    } event_bad_wqe_t;
     localparam logic [7:0] EVENT_BAD_WQE            = 8'h06; // A send is malformed
+    typedef struct packed {
+        logic [22:0] zero_31_9;
+        logic [0:0] again; // It is that of a packet that was sent before and is lost
+        logic [7:0] status; // The host's, `PAGE_*`
+    } event_no_memory_t;
     localparam logic [7:0] EVENT_NO_MEMORY          = 8'h07; // Memory of a send cannot be had
     localparam logic [7:0] EVENT_SEND_QUEUE         = 8'h08; // The send queue cannot be read; nothing more is fetched
     localparam logic [7:0] EVENT_SEND_INDEX         = 8'h09; // A doorbell of the send queue names an element that cannot be; nothing more is fetched
     localparam logic [7:0] EVENT_BIND               = 8'h0a; // A BIND has its turn (QP-4): `send::BIND` and what follows says which
+    typedef struct packed {
+        logic [27:0] zero_31_4;
+        logic [3:0] fault; // `FAULT_*`
+    } event_broken_t;
     localparam logic [7:0] EVENT_BROKEN             = 8'h40; // Data breaks the connection
     localparam logic [7:0] EVENT_RECEIVE_QUEUE      = 8'h42; // The receive queue cannot be read; nothing more is fetched
+    typedef struct packed {
+        logic [15:0] zero_31_16;
+        logic [15:0] index; // The index that the doorbell names
+    } event_receive_index_t;
     localparam logic [7:0] EVENT_RECEIVE_INDEX      = 8'h43; // A doorbell of the receive queue names an element that cannot be, and is not taken
+    typedef struct packed {
+        logic [7:0] status; // The host's, `PAGE_*`
+        logic [23:0] psn; // PSN of the first packet of an operation that waits
+    } event_target_t;
     localparam logic [7:0] EVENT_TARGET             = 8'h44; // Memory that the peer was told to wait for (PC-4) can be had now, or it is known that it never can: the peer is to try again
     localparam logic [7:0] EVENT_INVALIDATE         = 8'h45; // A SEND with invalidate has its turn (QP-4): it and what is behind it wait for `CMD_INVALIDATED`
     localparam logic [7:0] EVENT_USE                = 8'h46; // The proof of a list has come: `recv::GAPS` to `recv::USE` say how the sender uses its credits

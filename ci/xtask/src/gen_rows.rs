@@ -69,17 +69,20 @@ pub fn package() -> String {
         )
         .unwrap();
     };
-    for half in &HALVES {
-        writeln!(out, "\n    // Rows of the fast path: {}", half.title).unwrap();
+    let declare = |out: &mut String, prefix: &str, bits: u32, before: &str, words: &[Word]| {
         let mut known = HashSet::new();
-        for word in half.words {
+        for word in words {
             if let Some(record) = word.record
                 && known.insert(record.name)
             {
-                packed(out, half.prefix, record);
+                packed(out, prefix, record);
             }
-            constant(out, 6, &format!("{}_{}", half.prefix, word.name), word.number.into(), word.text);
+            constant(out, bits, &format!("{before}{}", word.name), word.number.into(), word.text);
         }
+    };
+    for half in &HALVES {
+        writeln!(out, "\n    // Rows of the fast path: {}", half.title).unwrap();
+        declare(out, half.prefix, 6, &format!("{}_", half.prefix), half.words);
         for &(name, value, text) in half.commands {
             constant(out, 8, &format!("{}_{name}", half.prefix), value, text);
         }
@@ -92,9 +95,7 @@ pub fn package() -> String {
     }
     writeln!(out, "\n    // Events of the fast path").unwrap();
     packed(out, "fast", &event::Event::RECORD);
-    for &(name, value, text) in event::CODES {
-        constant(out, 8, name, value, text);
-    }
+    declare(out, "event", 8, "", event::CODES);
     for &(name, value, text) in event::FAULTS {
         constant(out, 4, name, value, text);
     }
@@ -120,14 +121,7 @@ pub fn page() -> String {
     .unwrap();
     for (number, half) in HALVES.iter().enumerate() {
         writeln!(out, "\n## {} (half {number})\n\n| Word | Name | Meaning |\n|---:|---|---|", half.title).unwrap();
-        for word in half.words {
-            let number = match word.count {
-                1 => word.number.to_string(),
-                count => format!("{} to {}", word.number, word.number + count - 1),
-            };
-            let text = cell(word.text) + &fields(word.record);
-            writeln!(out, "| {number} | `{}` | {text} |", word.name).unwrap();
-        }
+        words(&mut out, half.words);
         table(&mut out, "Command", half.commands);
     }
     writeln!(out, "\n## Steps of the receiving half's engines").unwrap();
@@ -137,10 +131,28 @@ pub fn page() -> String {
     writeln!(out, "\n## Keys").unwrap();
     table(&mut out, "Right", recv::RIGHTS);
     table(&mut out, "Answer", recv::REFUSALS);
-    writeln!(out, "\n## Events").unwrap();
-    table(&mut out, "Code", event::CODES);
+    writeln!(
+        out,
+        "\n## Events\n\n`CPU_FAST_EVENT` and `CPU_FAST_ARG` are the halves of an event:{}\n\nBelow a code stand the fields \
+         of its argument.\n\n| Code | Name | Meaning |\n|---:|---|---|",
+        fields(Some(&event::Event::RECORD))
+    )
+    .unwrap();
+    words(&mut out, event::CODES);
     table(&mut out, "Fault", event::FAULTS);
     out
+}
+
+/// Words as lines of a table.
+fn words(out: &mut String, words: &[Word]) {
+    for word in words {
+        let number = match word.count {
+            1 => word.number.to_string(),
+            count => format!("{} to {}", word.number, word.number + count - 1),
+        };
+        let text = cell(word.text) + &fields(word.record);
+        writeln!(out, "| {number} | `{}` | {text} |", word.name).unwrap();
+    }
 }
 
 /// The fields of a record, behind what stands in a cell of a table.
@@ -178,8 +190,12 @@ mod tests {
 
     #[test]
     fn a_struct_has_the_bits_of_its_record() {
-        for record in
-            HALVES.iter().flat_map(|half| half.words).filter_map(|word| word.record).chain([&event::Event::RECORD])
+        for record in HALVES
+            .iter()
+            .flat_map(|half| half.words)
+            .chain(event::CODES)
+            .filter_map(|word| word.record)
+            .chain([&event::Event::RECORD])
         {
             let mut text = String::new();
             packed(&mut text, "x", record);

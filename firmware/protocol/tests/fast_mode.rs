@@ -360,7 +360,7 @@ fn what_lies_before_a_failed_send_goes_again_when_it_is_not_acknowledged() {
     let (mut w, a, _) = pair(6);
     reads(&mut w, &a, TX, send::UNA, 77);
     reads(&mut w, &a, TX, send::NEXT, 79);
-    event(&mut w, &a, EVENT_NO_MEMORY, 1);
+    event(&mut w, &a, EVENT_NO_MEMORY, NoMemory { again: 0, status: 1 }.word());
     assert_eq!(commands(&w, &a, TX), [send::CMD_START, send::CMD_AGAIN]);
     event(&mut w, &a, EVENT_TIMEOUT, 0);
     assert_eq!(commands(&w, &a, TX), [send::CMD_START, send::CMD_AGAIN, send::CMD_AGAIN]);
@@ -380,11 +380,11 @@ fn a_send_that_fails_does_not_keep_lost_packets_from_going_again() {
     event(&mut w, &a, EVENT_TIMEOUT, 0);
     event(&mut w, &a, EVENT_TIMEOUT, 0);
     assert_eq!(commands(&w, &a, TX), [send::CMD_START, send::CMD_AGAIN]);
-    event(&mut w, &a, EVENT_BAD_WQE, WC_BAD_WQE as u32);
+    event(&mut w, &a, EVENT_BAD_WQE, BadWqe { status: WC_BAD_WQE.into() }.word());
     assert_eq!(commands(&w, &a, TX), [send::CMD_START, send::CMD_AGAIN, send::CMD_AGAIN]);
     // From now on it does, and each time they go at once, however often the send is found to fail.
     for n in 3..6 {
-        event(&mut w, &a, EVENT_BAD_WQE, WC_BAD_WQE as u32);
+        event(&mut w, &a, EVENT_BAD_WQE, BadWqe { status: WC_BAD_WQE.into() }.word());
         assert_eq!(commands(&w, &a, TX).len(), n);
         event(&mut w, &a, EVENT_TIMEOUT, 0);
         assert_eq!(commands(&w, &a, TX).len(), n + 1);
@@ -429,7 +429,7 @@ fn memory_of_a_lost_packet_that_is_gone_ends_the_connection_at_once() {
     let (mut w, a, _) = pair(24);
     reads(&mut w, &a, TX, send::UNA, 77);
     reads(&mut w, &a, TX, send::NEXT, 79);
-    event(&mut w, &a, EVENT_NO_MEMORY, MEMORY_AGAIN | PAGE_OVER_BUDGET);
+    event(&mut w, &a, EVENT_NO_MEMORY, NoMemory { again: 1, status: PAGE_OVER_BUDGET }.word());
     assert_eq!(commands(&w, &a, TX), [send::CMD_START, end_of(TX, WC_OVER_BUDGET)]);
     assert_eq!(w.failed(0, 16), REASON_SEND_FAILED);
 }
@@ -439,8 +439,8 @@ fn what_rtl_reports_of_a_qp_that_it_does_not_have_is_counted_and_no_more() {
     let (mut w, _, b) = pair(25);
     let new = w.create_qp(0, 18, ASID, |_| ());
     event(&mut w, &new, EVENT_NAK, 0);
-    event(&mut w, &b, EVENT_LIST, LIST_OK);
-    event(&mut w, &b, EVENT_LIST, LIST_REPEAT);
+    event(&mut w, &b, EVENT_LIST, List { answer: LIST_OK }.word());
+    event(&mut w, &b, EVENT_LIST, List { answer: LIST_REPEAT }.word());
     assert_eq!((state(&w, &new), state(&w, &b)), (1, CONNECTED));
     assert_eq!((w.counter(0, F_FAST_EVENTS), w.counter(1, F_FAST_EVENTS)), (1, 2));
 }
@@ -530,10 +530,10 @@ fn a_timeout_after_what_was_acknowledged_meanwhile_is_not_forgotten() {
 #[test]
 fn a_send_that_fails_waits_for_those_before_it() {
     for (code, arg, status) in [
-        (EVENT_BAD_WQE, WC_BAD_WQE as u32, WC_BAD_WQE),
-        (EVENT_NO_MEMORY, PAGE_OVER_BUDGET, WC_OVER_BUDGET),
-        (EVENT_NO_MEMORY, PAGE_NO_MEMORY, WC_NO_MEMORY),
-        (EVENT_NO_MEMORY, PAGE_FAULT, WC_LOCAL_PROTECTION),
+        (EVENT_BAD_WQE, BadWqe { status: WC_BAD_WQE.into() }.word(), WC_BAD_WQE),
+        (EVENT_NO_MEMORY, NoMemory { again: 0, status: PAGE_OVER_BUDGET }.word(), WC_OVER_BUDGET),
+        (EVENT_NO_MEMORY, NoMemory { again: 0, status: PAGE_NO_MEMORY }.word(), WC_NO_MEMORY),
+        (EVENT_NO_MEMORY, NoMemory { again: 0, status: PAGE_FAULT }.word(), WC_LOCAL_PROTECTION),
     ] {
         let (mut w, a, b) = pair(6);
         reads(&mut w, &a, TX, send::UNA, 100);
@@ -553,27 +553,27 @@ fn a_send_that_fails_waits_for_those_before_it() {
 #[test]
 fn what_ends_a_connection_in_rtl_puts_the_qp_in_error() {
     for (code, arg, reason, head) in [
-        (EVENT_NAK, 0x63 << 24 | 5, REASON_SEND_FAILED, WC_REMOTE_ERROR),
-        (EVENT_NAK, 0x62 << 24 | 5, REASON_SEND_FAILED, WC_REMOTE_ACCESS),
-        (EVENT_NAK, 0x61 << 24 | 5, REASON_SEND_FAILED, WC_REMOTE_REQUEST),
-        (EVENT_RNR, 0x21 << 24, REASON_PROTOCOL, WC_FLUSHED),
-        (EVENT_LIST, LIST_EARLY, REASON_PROTOCOL, WC_FLUSHED),
-        (EVENT_LIST, LIST_OVERFLOW, REASON_PROTOCOL, WC_FLUSHED),
+        (EVENT_NAK, Nak { syndrome: 0x63, psn: 5 }.word(), REASON_SEND_FAILED, WC_REMOTE_ERROR),
+        (EVENT_NAK, Nak { syndrome: 0x62, psn: 5 }.word(), REASON_SEND_FAILED, WC_REMOTE_ACCESS),
+        (EVENT_NAK, Nak { syndrome: 0x61, psn: 5 }.word(), REASON_SEND_FAILED, WC_REMOTE_REQUEST),
+        (EVENT_RNR, Nak { syndrome: 0x21, psn: 0 }.word(), REASON_PROTOCOL, WC_FLUSHED),
+        (EVENT_LIST, List { answer: LIST_EARLY }.word(), REASON_PROTOCOL, WC_FLUSHED),
+        (EVENT_LIST, List { answer: LIST_OVERFLOW }.word(), REASON_PROTOCOL, WC_FLUSHED),
         (EVENT_SEND_QUEUE, 0, REASON_QUEUE_READ, WC_FLUSHED),
         (EVENT_SEND_INDEX, 0, REASON_BAD_INDEX, WC_FLUSHED),
         (EVENT_RECEIVE_QUEUE, 0, REASON_QUEUE_READ, WC_FLUSHED),
         (EVENT_RECEIVE_INDEX, 0, REASON_BAD_INDEX, WC_FLUSHED),
-        (EVENT_BROKEN, FAULT_WRITE, REASON_WITHDRAWN, WC_FLUSHED),
-        (EVENT_BROKEN, FAULT_NO_CREDIT, REASON_PROTOCOL, WC_FLUSHED),
-        (EVENT_BROKEN, FAULT_ACCESS, REASON_ACCESS, WC_FLUSHED),
-        (EVENT_BROKEN, FAULT_PAGE, REASON_NO_TARGET, WC_FLUSHED),
+        (EVENT_BROKEN, Broken { fault: FAULT_WRITE }.word(), REASON_WITHDRAWN, WC_FLUSHED),
+        (EVENT_BROKEN, Broken { fault: FAULT_NO_CREDIT }.word(), REASON_PROTOCOL, WC_FLUSHED),
+        (EVENT_BROKEN, Broken { fault: FAULT_ACCESS }.word(), REASON_ACCESS, WC_FLUSHED),
+        (EVENT_BROKEN, Broken { fault: FAULT_PAGE }.word(), REASON_NO_TARGET, WC_FLUSHED),
     ] {
         let (mut w, a, _) = pair(7);
         event(&mut w, &a, code, arg);
         assert_eq!(w.failed(0, 16), reason, "event {code}");
         let counted = [F_BAD_INDEX, F_NO_CREDIT].map(|counter| w.counter(0, counter));
         let bad_index = matches!(code, EVENT_SEND_INDEX | EVENT_RECEIVE_INDEX);
-        let no_credit = (code, arg) == (EVENT_BROKEN, FAULT_NO_CREDIT);
+        let no_credit = (code, arg) == (EVENT_BROKEN, Broken { fault: FAULT_NO_CREDIT }.word());
         assert_eq!(counted, [bad_index as u64, no_credit as u64], "event {code} {arg}");
         assert_eq!(*commands(&w, &a, TX).last().unwrap(), end_of(TX, head));
         assert_eq!(w.counter(0, F_WITHDRAWN), u64::from(reason == REASON_WITHDRAWN));
@@ -589,7 +589,7 @@ fn what_ends_a_connection_in_rtl_puts_the_qp_in_error() {
 
 /// The RNR NAK of PC-4 for packet `psn`.
 fn not_yet(w: &mut World, user: &User, psn: u32) {
-    event(w, user, EVENT_RNR, 0x20 << 24 | psn);
+    event(w, user, EVENT_RNR, Nak { syndrome: 0x20, psn }.word());
 }
 
 #[test]
@@ -603,7 +603,7 @@ fn pc_4_a_connection_waits_for_memory_of_its_peer_until_a_go_comes() {
         event(&mut w, &a, EVENT_TIMEOUT, 0);
         w.run(NOT_YET / 2);
         assert_eq!(commands(&w, &a, TX).len() as u64, n, "it waits");
-        event(&mut w, &b, EVENT_TARGET, psn);
+        event(&mut w, &b, EVENT_TARGET, Target { status: 0, psn }.word());
         w.run(100_000);
         assert_eq!(commands(&w, &a, TX)[n as usize..], [send::CMD_GO_ON]);
         assert_eq!((w.counter(0, F_MEMORY_WAITS), w.counter(0, F_TIMEOUTS)), (n, 0));
@@ -619,7 +619,7 @@ fn pc_4_a_connection_waits_for_memory_of_its_peer_until_a_go_comes() {
 fn pc_4_a_go_may_overtake_the_word_that_memory_is_missing() {
     let (mut w, a, b) = pair(72);
     reads(&mut w, &a, TX, send::NEXT, 3);
-    event(&mut w, &b, EVENT_TARGET, 0xff_fff0);
+    event(&mut w, &b, EVENT_TARGET, Target { status: 0, psn: 0xff_fff0 }.word());
     w.run(100_000);
     assert_eq!(commands(&w, &a, TX), [send::CMD_START], "nothing waits");
     not_yet(&mut w, &a, 2);
@@ -628,11 +628,11 @@ fn pc_4_a_go_may_overtake_the_word_that_memory_is_missing() {
     not_yet(&mut w, &a, 2);
     w.run(NOT_YET / 2);
     assert_eq!(commands(&w, &a, TX).len(), 2);
-    event(&mut w, &b, EVENT_TARGET, 2);
+    event(&mut w, &b, EVENT_TARGET, Target { status: 0, psn: 2 }.word());
     w.run(100_000);
     assert_eq!(commands(&w, &a, TX).len(), 3);
     // A packet that left after a GO has another's memory.
-    event(&mut w, &b, EVENT_TARGET, 2);
+    event(&mut w, &b, EVENT_TARGET, Target { status: 0, psn: 2 }.word());
     w.run(100_000);
     not_yet(&mut w, &a, 3);
     w.run(NOT_YET / 2);
@@ -695,11 +695,11 @@ fn qp_13_memory_that_cannot_be_had_ends_the_connection_at_both_ends() {
     let (mut w, a, b) = pair(75);
     not_yet(&mut w, &a, 0);
     // The peer tries again, and RTL refuses it.
-    event(&mut w, &b, EVENT_TARGET, PAGE_OVER_BUDGET << 24);
+    event(&mut w, &b, EVENT_TARGET, Target { status: PAGE_OVER_BUDGET, psn: 0 }.word());
     w.run(100_000);
     assert_eq!(commands(&w, &a, TX)[1..], [send::CMD_GO_ON]);
     not_yet(&mut w, &a, 0);
-    event(&mut w, &b, EVENT_BROKEN, FAULT_PAGE);
+    event(&mut w, &b, EVENT_BROKEN, Broken { fault: FAULT_PAGE }.word());
     assert_eq!(w.failed(1, 17), REASON_NO_TARGET);
     assert_eq!(w.failed(0, 16), REASON_SEND_FAILED);
     assert_eq!(*commands(&w, &a, TX).last().unwrap(), end_of(TX, WC_REMOTE_ERROR));
@@ -710,7 +710,7 @@ fn qp_13_memory_that_cannot_be_had_ends_the_connection_at_both_ends() {
 #[test]
 fn qp_11_an_access_that_no_key_allows_is_named_at_both_ends_also_when_its_nak_is_lost() {
     let (mut w, a, b) = pair(76);
-    event(&mut w, &b, EVENT_BROKEN, FAULT_ACCESS);
+    event(&mut w, &b, EVENT_BROKEN, Broken { fault: FAULT_ACCESS }.word());
     assert_eq!(w.failed(1, 17), REASON_ACCESS);
     assert_eq!(w.failed(0, 16), REASON_SEND_FAILED);
     assert_eq!(*commands(&w, &a, TX).last().unwrap(), end_of(TX, WC_REMOTE_ACCESS));
@@ -796,7 +796,7 @@ fn the_end_of_a_connection_is_looked_at_anew() {
     reads(&mut w, &a, TX, send::NEXT, 2);
     held(&mut w, &a, TX, Held { holds: 3, ..IDLE });
     // A send that fails waits for those before it, and is looked at less and less.
-    event(&mut w, &a, EVENT_BAD_WQE, WC_BAD_WQE as u32);
+    event(&mut w, &a, EVENT_BAD_WQE, BadWqe { status: WC_BAD_WQE.into() }.word());
     w.run(64 * FAST_POLL);
     event(&mut w, &a, EVENT_NAK, 0);
     w.run(10 * FAST_POLL);
@@ -806,7 +806,7 @@ fn the_end_of_a_connection_is_looked_at_anew() {
 #[test]
 fn an_end_without_a_status_flushes_the_oldest_send_too() {
     let (mut w, a, _) = pair(29);
-    event(&mut w, &a, EVENT_BAD_WQE, WC_OK as u32);
+    event(&mut w, &a, EVENT_BAD_WQE, BadWqe { status: WC_OK.into() }.word());
     assert_eq!(commands(&w, &a, TX), [send::CMD_START, end_of(TX, WC_FLUSHED)]);
 }
 
@@ -1272,7 +1272,7 @@ fn qp_13_the_access_that_broke_a_connection_is_named() {
         for (word, value) in (recv::ACCESS..).zip(words).chain((recv::ACCESS_KEY..).zip(said)) {
             reads(&mut w, &a, RX, word, value);
         }
-        event(&mut w, &a, EVENT_BROKEN, fault);
+        event(&mut w, &a, EVENT_BROKEN, Broken { fault }.word());
         let told = w.event(0, |e: &QpError| e.qpn == a.qpn);
         let named = known != 0 && fault != FAULT_INVALID;
         let expected = if named { (recv::RIGHT_WRITE, 0xabcd_ef01, 0x1234_5678_9abc, 77) } else { (0, 0, 0, 0) };

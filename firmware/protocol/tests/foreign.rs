@@ -75,7 +75,7 @@ fn event(w: &mut World, user: &User, code: u32, arg: u32) {
 
 /// An RNR NAK for packet `psn`, with a timer code.
 fn rnr(w: &mut World, user: &User, timer: u32, psn: u32) {
-    event(w, user, EVENT_RNR, (0x20 | timer) << 24 | psn);
+    event(w, user, EVENT_RNR, Nak { syndrome: 0x20 | timer, psn }.word());
 }
 
 /// ARP requests for another address that card 0 has sent.
@@ -163,7 +163,7 @@ fn qp_7_a_foreign_peer_is_told_nothing_in_a_connections_whole_life() {
         let (mut w, a) = foreign(seed);
         w.run(10 * KEEPALIVE);
         // Its own memory that the peer waited for is there: the peer comes again by itself.
-        event(&mut w, &a, EVENT_TARGET, 7);
+        event(&mut w, &a, EVENT_TARGET, Target { status: 0, psn: 7 }.word());
         // Memory is short, and it has credits out, as a Berth would count them.
         let reads = &mut w.nodes[0].hw.fast.reads;
         reads.insert((RX, 16, recv::ANNOUNCED), 5);
@@ -183,7 +183,7 @@ fn qp_7_a_foreign_peer_is_told_nothing_in_a_connections_whole_life() {
             assert_eq!(w.closed(0, 16), REASON_LOCAL_CLOSE);
             WC_FLUSHED
         } else {
-            event(&mut w, &a, EVENT_NAK, 0x61 << 24);
+            event(&mut w, &a, EVENT_NAK, Nak { syndrome: 0x61, psn: 0 }.word());
             assert_eq!(w.failed(0, 16), REASON_SEND_FAILED);
             WC_REMOTE_REQUEST
         };

@@ -6,7 +6,10 @@
 mod rx;
 
 use berth_abi::card::{MAX_READS, TX_SLOTS};
-use berth_abi::rows::event::EVENT_RECEIVE_INDEX;
+use berth_abi::rows::event::{
+    EVENT_RECEIVE_INDEX, Event, FAULT_ACCESS, FAULT_INVALID, FAULT_NO_CREDIT, FAULT_PAGE, FAULT_TOO_LONG, FAULT_WRITE,
+    ReceiveIndex,
+};
 use berth_abi::rows::recv::{self, RIGHT_ATOMIC, RIGHT_READ, RIGHT_WRITE};
 use berth_abi::rows::send::{CARRIER_CONTROL, CARRIER_REVERSE, CARRIER_WRITE};
 use berth_abi::status::{PAGE_FAULT, WC_FLUSHED, WC_RECALLED};
@@ -152,7 +155,7 @@ fn qp_11_a_write_that_no_key_lets_in_touches_nothing() {
             let binding = Binding { va: base(q), len: 5000, rights, ..Binding::default() };
             let va = base(q).wrapping_add_signed(at);
             one_write(&mut rig, binding, va, len, key);
-            assert_eq!(rig.broken(0), Some(8), "{what}");
+            assert_eq!(rig.broken(0), Some(FAULT_ACCESS), "{what}");
             assert_eq!(rig.targets, 0, "{what}");
             let nak = rig.replies.last().map(|reply| reply.body);
             let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteAccess), sack: None };
@@ -170,7 +173,7 @@ fn qp_11_a_write_that_no_key_lets_in_touches_nothing() {
                 10,
                 |key| key,
             );
-            assert_eq!(rig.broken(0), (denies == WRITE).then_some(8), "{denies} is denied");
+            assert_eq!(rig.broken(0), (denies == WRITE).then_some(FAULT_ACCESS), "{denies} is denied");
         }
     }
 }
@@ -185,7 +188,7 @@ fn qp_13_a_write_to_memory_that_cannot_be_had_is_refused() {
         let va = target(rig.qps[0].q) + 100;
         rig.deny(0, va + missing * PAGE);
         one_write(&mut rig, Binding { va, len: 200_000, rights: WRITE, ..Binding::default() }, va, 100_000, |key| key);
-        assert_eq!(rig.broken(0), Some(10));
+        assert_eq!(rig.broken(0), Some(FAULT_PAGE));
         let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteOperation), sack: None };
         assert_eq!(rig.replies.last().map(|reply| reply.body), Some(refused));
         let q = rig.qps[0].q;
@@ -244,7 +247,7 @@ fn qp_11_a_read_that_no_key_lets_in_reads_nothing() {
             let q = rig.qps[0].q;
             let binding = Binding { va: base(q), len: 5000, rights, ..Binding::default() };
             one_read(&mut rig, binding, base(q).wrapping_add_signed(at), len, key);
-            assert_eq!(rig.broken(0), Some(8), "{what}");
+            assert_eq!(rig.broken(0), Some(FAULT_ACCESS), "{what}");
             assert_eq!((rig.targets, rig.answers), (0, [0; 2]), "{what}");
             let nak = rig.replies.last().map(|reply| reply.body);
             let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteAccess), sack: None };
@@ -262,7 +265,7 @@ fn qp_11_a_read_that_no_key_lets_in_reads_nothing() {
                 10,
                 |key| key,
             );
-            assert_eq!(rig.broken(0), (denies == READ).then_some(8), "{denies} is denied");
+            assert_eq!(rig.broken(0), (denies == READ).then_some(FAULT_ACCESS), "{denies} is denied");
         }
     }
 }
@@ -317,7 +320,7 @@ fn qp_11_an_atomic_that_no_key_lets_in_changes_nothing() {
             let va = target(rig.qps[0].q) + 104;
             let binding = Binding { va, len: 4999, rights, ..Binding::default() };
             one_atomic(&mut rig, binding, fetch_add(va.wrapping_add_signed(at), 1), key);
-            assert_eq!((rig.broken(0), rig.qps[0].carried_out), (Some(8), 0), "{what}");
+            assert_eq!((rig.broken(0), rig.qps[0].carried_out), (Some(FAULT_ACCESS), 0), "{what}");
             assert_eq!((rig.targets, rig.answers), (0, [0; 2]), "{what}");
             let nak = rig.replies.last().map(|reply| reply.body);
             let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteAccess), sack: None };
@@ -332,7 +335,7 @@ fn qp_11_an_atomic_that_no_key_lets_in_changes_nothing() {
                 fetch_add(va, 1),
                 |key| key,
             );
-            assert_eq!(rig.broken(0), (denies == ATOMIC).then_some(8), "{denies} is denied");
+            assert_eq!(rig.broken(0), (denies == ATOMIC).then_some(FAULT_ACCESS), "{denies} is denied");
             assert_eq!(rig.qps[0].carried_out, usize::from(denies != ATOMIC));
         }
     }
@@ -349,7 +352,7 @@ fn qp_3_an_atomic_that_is_not_aligned_is_malformed() {
         rig.until(200_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
         rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
         rig.rests();
-        assert_eq!((rig.broken(0), rig.qps[0].carried_out, rig.targets), (Some(6), 0, 0));
+        assert_eq!((rig.broken(0), rig.qps[0].carried_out, rig.targets), (Some(FAULT_INVALID), 0, 0));
         let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::InvalidRequest), sack: None };
         assert_eq!(rig.replies.last().map(|reply| reply.body), Some(refused));
     }
@@ -371,7 +374,7 @@ fn qp_13_an_atomic_on_memory_that_cannot_be_had_is_refused() {
         rig.until(200_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
         rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
         rig.rests();
-        assert_eq!((rig.broken(0), rig.qps[0].carried_out), (Some(if fails { 0 } else { 10 }), 0));
+        assert_eq!((rig.broken(0), rig.qps[0].carried_out), (Some(if fails { FAULT_WRITE } else { FAULT_PAGE }), 0));
         let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteOperation), sack: None };
         assert_eq!(rig.replies.last().map(|reply| reply.body), Some(refused));
     }
@@ -396,7 +399,7 @@ fn qp_12_a_one_shot_key_lets_one_atomic_in() {
         assert_eq!((rig.broken(0), rig.qps[0].carried_out, rig.repeated), (None, 1, 1));
         rig.change(0, fetch_add(va, 1), key);
         rig.until(200_000, "the end", |rig| rig.qps[0].requester.pending() == 0 && rig.broken(0).is_some());
-        assert_eq!((rig.broken(0), rig.qps[0].carried_out), (Some(8), 1));
+        assert_eq!((rig.broken(0), rig.qps[0].carried_out), (Some(FAULT_ACCESS), 1));
     }
 }
 
@@ -414,7 +417,7 @@ fn qp_9_a_key_that_is_stored_ends_the_atomics_of_the_one_before_it() {
         assert_eq!(rig.held(), 0, "it is stored while memory is changed under it");
         let before = rig.qps[0].carried_out;
         rig.until(200_000, "its end", |rig| rig.broken(0).is_some());
-        assert_eq!((rig.broken(0), rig.qps[0].carried_out), (Some(8), before));
+        assert_eq!((rig.broken(0), rig.qps[0].carried_out), (Some(FAULT_ACCESS), before));
         rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
         rig.rests();
     }
@@ -530,7 +533,7 @@ fn qp_3_more_reads_than_the_qp_takes_are_refused() {
             rig.inject(frame, 0);
         }
         rig.until(50_000, "its end", |rig| rig.broken(0).is_some());
-        assert_eq!(rig.broken(0), Some(6));
+        assert_eq!(rig.broken(0), Some(FAULT_INVALID));
         let answered = rig.verdicts[1] - u64::from(reads);
         assert!(answered <= TX_SLOTS.into(), "{answered} are being answered");
     }
@@ -545,7 +548,7 @@ fn qp_13_a_read_of_memory_that_cannot_be_had_is_refused() {
         let va = target(rig.qps[0].q) + 100;
         rig.deny(0, va + missing * PAGE);
         one_read(&mut rig, Binding { va, len: 200_000, rights: READ, ..Binding::default() }, va, 8000, |key| key);
-        assert_eq!((rig.broken(0), rig.answers), (Some(10), [0; 2]));
+        assert_eq!((rig.broken(0), rig.answers), (Some(FAULT_PAGE), [0; 2]));
         let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::RemoteOperation), sack: None };
         assert_eq!(rig.replies.last().map(|reply| reply.body), Some(refused));
     }
@@ -565,7 +568,7 @@ fn qp_13_pages_that_go_before_they_are_answered_from_are_waited_for() {
         if denied {
             rig.deny(0, va + 20 * PAGE);
             rig.until(200_000, "its end", |rig| rig.broken(0).is_some());
-            assert_eq!(rig.broken(0), Some(10));
+            assert_eq!(rig.broken(0), Some(FAULT_PAGE));
         } else {
             rig.host.evict(rig.qps[0].q, va, 100_000);
             rig.until(200_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
@@ -613,7 +616,7 @@ fn qp_12_a_one_shot_key_lets_one_read_in() {
         rig.world.loss = 0;
         rig.read_from(0, va, 10, key);
         rig.until(400_000, "the end", |rig| rig.qps[0].requester.pending() == 0 && rig.broken(0).is_some());
-        assert_eq!(rig.broken(0), Some(8));
+        assert_eq!(rig.broken(0), Some(FAULT_ACCESS));
     }
 }
 
@@ -632,7 +635,7 @@ fn qp_9_a_key_that_is_stored_ends_the_reads_of_the_one_before_it() {
         assert_eq!(rig.held(), 0, "it is stored while memory is read under it");
         let before = rig.answers[0];
         rig.until(200_000, "its end", |rig| rig.broken(0).is_some());
-        assert_eq!((rig.broken(0), rig.answers[0]), (Some(8), before));
+        assert_eq!((rig.broken(0), rig.answers[0]), (Some(FAULT_ACCESS), before));
         rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
         rig.rests();
     }
@@ -782,7 +785,7 @@ fn qp_12_a_one_shot_key_lets_one_write_in() {
         assert_eq!(rig.broken(0), None);
         rig.write(0, va, 10, key, None);
         rig.until(400_000, "the end", |rig| rig.qps[0].requester.pending() == 0 && rig.broken(0).is_some());
-        assert_eq!(rig.broken(0), Some(8));
+        assert_eq!(rig.broken(0), Some(FAULT_ACCESS));
     }
 }
 
@@ -896,11 +899,11 @@ fn inv_1_what_has_no_credit_or_does_not_fit_breaks_the_connection() {
     for width in widths() {
         // No credit; longer than the credit; a piece that begins in its middle; not the next credit.
         for (credits, len, credit, index, position, fault) in [
-            (1, 64, 1, 0, Position::Only, 4),
-            (1, 65, 0, 0, Position::Only, 5),
-            (1, 64, 0, 1, Position::Last, 5),
-            (1, 64, 0, 1, Position::Only, 6),
-            (2, 64, 1, 0, Position::Only, 6),
+            (1, 64, 1, 0, Position::Only, FAULT_NO_CREDIT),
+            (1, 65, 0, 0, Position::Only, FAULT_TOO_LONG),
+            (1, 64, 0, 1, Position::Last, FAULT_TOO_LONG),
+            (1, 64, 0, 1, Position::Only, FAULT_INVALID),
+            (2, 64, 1, 0, Position::Only, FAULT_INVALID),
         ] {
             // The far end has sent nothing and must not hear of it.
             let mut rig = Rig::new(World { width, loss: 100, ..World::default() }, 5);
@@ -1216,7 +1219,7 @@ fn qp_3_a_write_of_a_foreign_peer_is_whole_and_in_its_place() {
                 let frame = rig.frame(0, &p, &vec![1; len as usize]);
                 rig.inject(frame, after);
             }
-            rig.until(2000, what, |rig| rig.broken(0) == Some(6));
+            rig.until(2000, what, |rig| rig.broken(0) == Some(FAULT_INVALID));
             rig.until(500, "the NAK", |rig| !rig.replies.is_empty());
             let refused = ResponseBody::Ack { syndrome: Syndrome::Nak(NakCode::InvalidRequest), sack: None };
             let last = rig.replies.last().expect("the NAK");
@@ -1271,7 +1274,7 @@ fn a_frame_without_payload_that_closes_a_hole_is_given_back_once() {
         rig.inject(frame, 0);
         let frame = rig.frame(0, &packet(first, 0, 0, 0, Position::Only), &[]);
         rig.inject(frame, 100);
-        rig.until(500, "the event", |rig| rig.qps[0].broken == Some(6));
+        rig.until(500, "the event", |rig| rig.qps[0].broken == Some(FAULT_INVALID));
         // What comes into place behind it completes nothing.
         rig.until(500, "its completion", |rig| rig.cqe_count == 1);
         rig.rests();
@@ -1381,7 +1384,7 @@ fn qp_4_a_key_that_the_peer_may_not_end_breaks_the_connection() {
     for width in widths() {
         let (mut rig, key) = with_one_that_waits(World { width, ..World::default() }, 100);
         rig.invalidations[0].0 = 0;
-        rig.until(20_000, "the event", |rig| rig.broken(0) == Some(8));
+        rig.until(20_000, "the event", |rig| rig.broken(0) == Some(FAULT_ACCESS));
         rig.until(20_000, "the answer", |rig| rig.qps[0].requester.pending() == 0);
         rig.rests();
         let access = recv::Access::from_word(rig.read(0, recv::ACCESS));
@@ -2313,7 +2316,7 @@ fn vc_9_receives_whose_memory_is_gone_are_withdrawn_or_granted_anew() {
             // Either the far end runs into a withdrawn receive, or all goes on.
             keep_busy(&mut rig, 120, |rig| rig.qps[0].broken.is_some() || rig.qps[0].cqes.len() == 120);
             if let Some(fault) = rig.qps[0].broken {
-                assert_eq!(fault, 0);
+                assert_eq!(fault, FAULT_WRITE);
                 withdrawn += 1;
                 rig.end(0, WC_FLUSHED);
                 rig.until(60_000, "all completions", |rig| rig.open(0) == 0);
@@ -2402,7 +2405,8 @@ fn wild_doorbells_are_told_once_and_not_taken() {
             rig.ring_at(0, pi);
         }
         rig.until(500, "the event", |rig| !rig.events.is_empty() && rig.doorbells() == 0);
-        assert_eq!(rig.events, [u64::from(EVENT_RECEIVE_INDEX) << 56 | 16 << 40 | u64::from(far)]);
+        let argument = ReceiveIndex { index: far.into() }.word().into();
+        assert_eq!(rig.events, [Event { code: EVENT_RECEIVE_INDEX.into(), qpn: 16, argument }.word()]);
         rig.ring_at(0, 3);
         rig.send(0, 64, false);
         rig.until(3000, "a completion", |rig| rig.cqe_count == 1);

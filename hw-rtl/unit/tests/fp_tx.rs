@@ -8,7 +8,10 @@ mod tx;
 
 use berth_abi::card::{FAST_PROBE, MAX_DEPTH};
 use berth_abi::cpu::{LIST_BAD, LIST_EARLY};
-use berth_abi::rows::event::MEMORY_AGAIN;
+use berth_abi::rows::event::{
+    BadWqe, EVENT_BAD_WQE, EVENT_LIST, EVENT_NAK, EVENT_NO_MEMORY, EVENT_RNR, EVENT_SEND_INDEX, EVENT_SEND_QUEUE, List,
+    Nak, NoMemory,
+};
 use berth_abi::rows::{LAYOUT_NUMBER, LAYOUT_TAG, send};
 use berth_abi::status::{WC_BAD_WQE, WC_BIND, WC_FLUSHED, WC_OK, WC_REMOTE_ERROR, WC_TOO_LONG};
 use berth_abi::wqe::{SEND_IMMEDIATE, SEND_INLINE, SEND_INVALIDATE, SEND_PUSH};
@@ -416,7 +419,11 @@ fn qp_3_what_stands_in_front_of_the_data_is_checked() {
                 // The model takes no such element: for it this is a plain one.
                 bench.post(7, &[Element { words: Some(words), ..plain() }], doorbell);
                 bench.run(4_000);
-                assert_eq!(bench.take_events(), [(6, 7, u64::from(WC_BAD_WQE))], "{words:x?}");
+                assert_eq!(
+                    bench.take_events(),
+                    [(EVENT_BAD_WQE, 7, BadWqe { status: WC_BAD_WQE.into() }.word())],
+                    "{words:x?}"
+                );
                 assert!(bench.frames_of(7).is_empty(), "{words:x?}");
             }
         }
@@ -842,7 +849,10 @@ fn vc_9_memory_of_a_read_may_go_while_its_answer_is_on_the_way() {
             (1..4).for_each(|psn| answer(&mut bench, psn));
             if denied {
                 bench.run(500);
-                assert_eq!(bench.take_events(), [(7, 7, MEMORY_AGAIN as u64 | u64::from(DENIED))]);
+                assert_eq!(
+                    bench.take_events(),
+                    [(EVENT_NO_MEMORY, 7, NoMemory { again: 1, status: DENIED.into() }.word())]
+                );
                 bench.end(7, WC_REMOTE_ERROR);
                 bench.command(7, send::CMD_DRAIN);
                 bench.settle_config();
@@ -982,7 +992,7 @@ fn a_bad_element_stops_its_qp_and_an_error_flushes_what_is_left() {
         bench.post(7, &[Element::plain(0x1000, 10), bad, Element::plain(0x3000, 10)], false);
         bench.run(4_000);
         assert_eq!(bench.statuses(7), [WC_OK]);
-        assert_eq!(bench.take_events(), [(6, 7, u64::from(WC_BAD_WQE))]);
+        assert_eq!(bench.take_events(), [(EVENT_BAD_WQE, 7, BadWqe { status: WC_BAD_WQE.into() }.word())]);
         bench.end(7, WC_BAD_WQE);
         bench.run(500);
         assert_eq!(bench.statuses(7), [WC_OK, WC_BAD_WQE, WC_FLUSHED]);
@@ -1000,7 +1010,7 @@ fn a_nak_that_is_no_sequence_error_halts_the_qp() {
         bench.run(2_000);
         bench.answer(7, 0, 0x63, None);
         bench.run(200);
-        assert_eq!(bench.take_events(), [(2, 7, 0x63 << 24)]);
+        assert_eq!(bench.take_events(), [(EVENT_NAK, 7, Nak { syndrome: 0x63, psn: 0 }.word())]);
         bench.answer(7, 0, 0x63, None);
         bench.run(200);
         assert_eq!(bench.take_events(), [], "it is told once");
@@ -1360,7 +1370,7 @@ fn an_rnr_halts_its_qp_until_firmware_has_it_go_on() {
             bench.silent(7);
             send(&mut bench, 6);
             // Told once.
-            for events in [vec![(3, 7, 0x2a << 24 | 2)], vec![], vec![]] {
+            for events in [vec![(EVENT_RNR, 7, Nak { syndrome: 0x2a, psn: 2 }.word())], vec![], vec![]] {
                 bench.answer(7, 2, 0x2a, None);
                 bench.run(200);
                 assert_eq!(bench.take_events(), events);
@@ -1871,7 +1881,7 @@ fn a_list_of_the_core_with_a_bad_length_is_refused() {
             bench.write_list(1, 0, n, &vec![1; if n < 128 { n as usize } else { 0 }]);
             bench.settle_config();
             bench.run(100);
-            assert_eq!(bench.take_events(), [(5, 1, u64::from(LIST_BAD))], "{n}");
+            assert_eq!(bench.take_events(), [(EVENT_LIST, 1, List { answer: LIST_BAD }.word())], "{n}");
         }
         bench.post(1, &row_of(1, 100), false);
         bench.credits(1, &[100]);
@@ -1949,7 +1959,7 @@ fn a_queue_that_cannot_be_read_is_told_once_and_left_alone() {
             bench.post(q, &row_of(12, 100), false);
         }
         bench.run(3_000);
-        assert_eq!(bench.take_events(), [(8, 1, 0)]);
+        assert_eq!(bench.take_events(), [(EVENT_SEND_QUEUE, 1, 0)]);
         assert_eq!((bench.held(1), bench.statuses(1).len(), bench.statuses(2).len()), (NOTHING, 0, 12));
     }
 }
@@ -1968,7 +1978,7 @@ fn a_doorbell_for_an_element_that_cannot_be_is_told_once() {
             assert_eq!((bench.statuses(1).len(), bench.held(1)), (2, QUEUED));
             bench.ring(1, wild);
             bench.run(100);
-            assert_eq!(bench.take_events(), if ok { vec![] } else { vec![(9, 1, 0)] }, "{wild}");
+            assert_eq!(bench.take_events(), if ok { vec![] } else { vec![(EVENT_SEND_INDEX, 1, 0)] }, "{wild}");
             assert_eq!(bench.held(1).queued != 0, ok);
             bench.ring(1, wild.wrapping_add(5));
             bench.run(100);
@@ -2033,10 +2043,10 @@ fn inv_6_what_firmware_has_no_time_to_take_is_not_lost_whatever_a_peer_floods_it
         let mut events = bench.take_events();
         events.sort_unstable();
         let all = |code, from: u32, arg| (from..from + 12).map(move |q| (code, q, arg));
-        let expected: Vec<_> = all(2, 1, 0x62 << 24)
-            .chain(all(5, 37, u64::from(LIST_EARLY)))
-            .chain(all(6, 13, u64::from(WC_BAD_WQE)))
-            .chain(all(9, 25, 0))
+        let expected: Vec<_> = all(EVENT_NAK, 1, Nak { syndrome: 0x62, psn: 0 }.word())
+            .chain(all(EVENT_LIST, 37, List { answer: LIST_EARLY }.word()))
+            .chain(all(EVENT_BAD_WQE, 13, BadWqe { status: WC_BAD_WQE.into() }.word()))
+            .chain(all(EVENT_SEND_INDEX, 25, 0))
             .collect();
         assert_eq!(events, expected);
         assert!(bench.frames_of(49).len() > 2, "its time-out was told, and it sends again");
@@ -2235,7 +2245,9 @@ fn fairness_a_peer_that_acknowledges_the_newest_first_leaves_others_their_share(
 fn fairness_storms_of_naks_and_rnrs_for_packets_in_flight_leave_others_their_share() {
     for width in widths() {
         // A NAK has all that is in flight sent again; an RNR halts its QP, and firmware hears of it once.
-        for (name, syndrome, events) in [("NAKs", 0x60, vec![]), ("RNRs", 0x20, vec![(3, 1, 0x20 << 24)])] {
+        for (name, syndrome, events) in
+            [("NAKs", 0x60, vec![]), ("RNRs", 0x20, vec![(EVENT_RNR, 1, Nak { syndrome: 0x20, psn: 0 }.word())])]
+        {
             let mut bench = Bench::new(width, Setup { round_trip: 500, ack_every: 4, ..Setup::default() }, 19);
             let sent = check_share(name, width, &mut bench, |bench| {
                 if bench.frames_of(1).len() > 100 {
@@ -2336,7 +2348,7 @@ fn cr_1_a_list_with_a_credit_of_no_bytes_is_refused_in_stream_mode() {
         bench.run(500);
         bench.post(2, &row_of(5, 100), false);
         bench.run(4_000);
-        assert_eq!(bench.take_events(), [(5, 1, u64::from(LIST_BAD))]);
+        assert_eq!(bench.take_events(), [(EVENT_LIST, 1, List { answer: LIST_BAD }.word())]);
         assert_eq!(bench.lists_counted, [2, 0, 1]);
         assert_eq!([1, 2].map(|q| bench.frames_of(q).len()), [1, 6], "no packet without bytes; the other goes on");
     }
@@ -2360,7 +2372,7 @@ fn vc_4_what_a_lost_packet_holds_goes_back_when_its_memory_cannot_be_had() {
         bench.deny(0x5_0000, 500);
         bench.answer(7, 0xff_ffff, 0x1f, Some(0b111 << 124));
         bench.run(4_000);
-        assert_eq!(bench.take_events(), [(7, 7, 1 << 8 | u64::from(DENIED))]);
+        assert_eq!(bench.take_events(), [(EVENT_NO_MEMORY, 7, NoMemory { again: 1, status: DENIED.into() }.word())]);
         assert_eq!((bench.ranges_held(), bench.held(7).holds & MEMORY), (1, MEMORY), "one part is held");
         bench.end(7, WC_REMOTE_ERROR);
         bench.command(7, send::CMD_DRAIN);
@@ -2380,7 +2392,10 @@ fn vc_4_memory_of_a_lost_packet_that_is_gone_is_told_after_that_of_a_new_one() {
         let sends = [1, 2, 3, 4, 6, 7].map(|page| Element::plain(page << 16, 500));
         bench.post(7, &sends, false);
         bench.run(3_000);
-        assert_eq!((bench.frames_of(7).len(), bench.take_events()), (4, vec![(7, 7, u64::from(DENIED))]));
+        assert_eq!(
+            (bench.frames_of(7).len(), bench.take_events()),
+            (4, vec![(EVENT_NO_MEMORY, 7, NoMemory { again: 0, status: DENIED.into() }.word())])
+        );
         // Each is told once, however often the QP is looked at.
         bench.deny(0x1_0000, 500);
         for _ in 0..2 {
@@ -2388,7 +2403,7 @@ fn vc_4_memory_of_a_lost_packet_that_is_gone_is_told_after_that_of_a_new_one() {
             bench.post(7, &[Element::plain(0x8_0000, 500)], false);
             bench.run(2_000);
         }
-        assert_eq!(bench.take_events(), [(7, 7, 1 << 8 | u64::from(DENIED))]);
+        assert_eq!(bench.take_events(), [(EVENT_NO_MEMORY, 7, NoMemory { again: 1, status: DENIED.into() }.word())]);
         assert_eq!(bench.frames_of(7).len(), 4);
         bench.end(7, WC_REMOTE_ERROR);
         bench.command(7, send::CMD_DRAIN);

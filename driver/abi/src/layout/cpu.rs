@@ -164,9 +164,9 @@ table! {
     /// wo: queues the completion for the CQN in bits 15:0. Stalls while the writer is busy.
     CPU_CQE_GO = 0x180;
 
-    /// ro: event of the fast path: code in bits 31:24 (0: none), QPN in bits 23:8, bits 39:32 of its argument in bits 7:0.
+    /// ro: upper half of an event of the fast path, as `rows` has it; 0: there is none.
     CPU_FAST_EVENT = 0x1b0;
-    /// ro, pops: bits 31:0 of its argument.
+    /// ro, pops: its lower half: the argument.
     CPU_FAST_ARG = 0x1b4;
 
     /// wo: first of the 6 words that say what is done to a raw queue.

@@ -23,12 +23,12 @@ pub const fn address(half: u32, qpn: u32, word: u32) -> u32 {
 
 pub use super::Record;
 
-/// A word of a row, or several that follow each other.
+/// A word of a row, or several that follow each other; or an event, whose argument is the word.
 #[derive(Debug)]
 pub struct Word {
     /// As the constant is called.
     pub name: &'static str,
-    /// Number of the first one.
+    /// Number of the first one; of an event its code.
     pub number: u32,
     /// How many.
     pub count: u32,
@@ -38,7 +38,7 @@ pub struct Word {
     pub record: Option<&'static Record>,
 }
 
-/// Declares the words of a row: constants with their numbers, and a table of all.
+/// Declares the words of a row, or events: constants with their numbers, and a table of all.
 macro_rules! words {
     ($(#[$tmeta:meta])* $table:ident {
         $($(#[doc = $doc:literal])+ $name:ident = $number:literal $(* $count:literal)? $(: $record:ident)?;)+
@@ -619,52 +619,93 @@ pub mod event {
             code: 63 56,
             /// QP.
             qpn: 55 40,
-            /// See the code.
+            /// By the code, in its lowest 32 bits; without fields it says nothing.
             argument: 39 0,
         }
     }
 
-    table! {
-        /// Codes, as (name, code, text).
-        CODES: u32 {
-        /// A packet was not acknowledged in time.
-        EVENT_TIMEOUT = 1;
-        /// A NAK that is none of a gap; the QP has halted. Argument: syndrome in bits 31:24, PSN in 23:0.
-        EVENT_NAK = 2;
-        /// An RNR NAK; the QP has halted. Argument as `EVENT_NAK`.
-        EVENT_RNR = 3;
-        /// A credit list breaks the protocol. Argument: `LIST_*`.
-        EVENT_LIST = 5;
-        /// A send is malformed. Argument: `WC_*`. Nothing more is sent.
-        EVENT_BAD_WQE = 6;
-        /// Memory of a send cannot be had. Argument: status of the translation in bits 7:0, `MEMORY_AGAIN`. Nothing more is sent.
-        EVENT_NO_MEMORY = 7;
-        /// The send queue cannot be read; nothing more is fetched.
-        EVENT_SEND_QUEUE = 8;
-        /// A doorbell of the send queue names an element that cannot be; nothing more is fetched.
-        EVENT_SEND_INDEX = 9;
-        /// A BIND has its turn (QP-4): `send::BIND` and what follows says which. What is behind it waits for `CMD_BOUND`.
-        EVENT_BIND = 10;
-        /// Data breaks the connection. Argument: `FAULT_*`.
-        EVENT_BROKEN = 0x40;
-        /// The receive queue cannot be read; nothing more is fetched.
-        EVENT_RECEIVE_QUEUE = 0x42;
-        /// A doorbell of the receive queue names an element that cannot be, and is not taken. Argument: its index.
-        EVENT_RECEIVE_INDEX = 0x43;
-        /// Memory that the peer was told to wait for (PC-4) can be had now, or it is known that it never can: the peer is to try again. Argument: PSN of the first packet of an operation that waits in bits 23:0, the host's status in bits 31:24.
-        EVENT_TARGET = 0x44;
-        /// A SEND with invalidate has its turn (QP-4): it and what is behind it wait for `CMD_INVALIDATED`. `recv::INVALIDATE_KEY` says which key.
-        EVENT_INVALIDATE = 0x45;
-        /// The proof of a list has come: `recv::GAPS` to `recv::USE` say how the sender uses its credits.
-        EVENT_USE = 0x46;
+    records! { u32;
+        /// Argument of `EVENT_NAK` and `EVENT_RNR`.
+        Nak {
+            /// Its syndrome, as InfiniBand codes it.
+            syndrome: 31 24,
+            /// Its PSN.
+            psn: 23 0,
+        }
+        /// Argument of `EVENT_LIST`.
+        List {
+            /// `LIST_*`.
+            answer: 7 0,
+        }
+        /// Argument of `EVENT_BAD_WQE`.
+        BadWqe {
+            /// `WC_*`.
+            status: 7 0,
+        }
+        /// Argument of `EVENT_NO_MEMORY`.
+        NoMemory {
+            /// It is that of a packet that was sent before and is lost.
+            again: 8 8,
+            /// The host's, `PAGE_*`.
+            status: 7 0,
+        }
+        /// Argument of `EVENT_BROKEN`.
+        Broken {
+            /// `FAULT_*`.
+            fault: 3 0,
+        }
+        /// Argument of `EVENT_RECEIVE_INDEX`.
+        ReceiveIndex {
+            /// The index that the doorbell names.
+            index: 15 0,
+        }
+        /// Argument of `EVENT_TARGET`.
+        Target {
+            /// The host's, `PAGE_*`.
+            status: 31 24,
+            /// PSN of the first packet of an operation that waits.
+            psn: 23 0,
         }
     }
 
-    /// Argument of `EVENT_NO_MEMORY`: of a packet that was sent before and is lost.
-    pub const MEMORY_AGAIN: u32 = 1 << 8;
+    words! {
+        /// Codes of events.
+        CODES {
+            /// A packet was not acknowledged in time.
+            EVENT_TIMEOUT = 1;
+            /// A NAK that is none of a gap; the QP has halted.
+            EVENT_NAK = 2: Nak;
+            /// An RNR NAK; the QP has halted.
+            EVENT_RNR = 3: Nak;
+            /// A credit list breaks the protocol.
+            EVENT_LIST = 5: List;
+            /// A send is malformed. Nothing more is sent.
+            EVENT_BAD_WQE = 6: BadWqe;
+            /// Memory of a send cannot be had. Nothing more is sent.
+            EVENT_NO_MEMORY = 7: NoMemory;
+            /// The send queue cannot be read; nothing more is fetched.
+            EVENT_SEND_QUEUE = 8;
+            /// A doorbell of the send queue names an element that cannot be; nothing more is fetched.
+            EVENT_SEND_INDEX = 9;
+            /// A BIND has its turn (QP-4): `send::BIND` and what follows says which. What is behind it waits for `CMD_BOUND`.
+            EVENT_BIND = 10;
+            /// Data breaks the connection.
+            EVENT_BROKEN = 0x40: Broken;
+            /// The receive queue cannot be read; nothing more is fetched.
+            EVENT_RECEIVE_QUEUE = 0x42;
+            /// A doorbell of the receive queue names an element that cannot be, and is not taken.
+            EVENT_RECEIVE_INDEX = 0x43: ReceiveIndex;
+            /// Memory that the peer was told to wait for (PC-4) can be had now, or it is known that it never can: the peer is to try again.
+            EVENT_TARGET = 0x44: Target;
+            /// A SEND with invalidate has its turn (QP-4): it and what is behind it wait for `CMD_INVALIDATED`. `recv::INVALIDATE_KEY` says which key.
+            EVENT_INVALIDATE = 0x45;
+            /// The proof of a list has come: `recv::GAPS` to `recv::USE` say how the sender uses its credits.
+            EVENT_USE = 0x46;
+        }
+    }
 
     table! {
-        /// Why data was not taken (argument of `EVENT_BROKEN`), as (name, number, text).
+        /// Why data was not taken (`EVENT_BROKEN`), as (name, number, text).
         FAULTS: u32 {
         /// Bytes could not be written, or read for an answer, or were to go to a receive that is withdrawn.
         FAULT_WRITE = 0;

@@ -11,7 +11,7 @@ use crate::credit::policy::Use;
 use crate::credit::recall::Answered;
 use crate::memory::keys::Binding;
 use crate::rc::{NOT_YET_TIMER, NakCode, RoundTrip, Syndrome, Tries, Woken};
-use crate::wire::headers::{PSN_MASK, psn_sub};
+use crate::wire::headers::psn_sub;
 use berth_abi::counters::{
     F_ACCESS_REFUSED, F_BAD_INDEX, F_BINDS, F_BINDS_REFUSED, F_CREDIT_REPORTS, F_FAST_EVENTS, F_INVALIDATES,
     F_INVALIDATES_REFUSED, F_MEMORY_WAITS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN,
@@ -222,33 +222,36 @@ impl Qp {
     /// Handles an event that RTL does not decide itself.
     #[inline(never)]
     fn fast_event<H: Hw>(&mut self, now: u64, code: u32, arg: u32, sh: &mut Shared, hw: &mut H) {
-        let status = (arg & 0xff) as u8;
         match code {
             EVENT_TIMEOUT => self.fast_timed_out(now, sh, hw),
             EVENT_NAK => {
-                let status = match Syndrome::from_byte((arg >> 24) as u8) {
+                let status = match Syndrome::from_byte(Nak::from_word(arg).syndrome as u8) {
                     Some(Syndrome::Nak(NakCode::RemoteAccess)) => WC_REMOTE_ACCESS,
                     Some(Syndrome::Nak(NakCode::InvalidRequest)) => WC_REMOTE_REQUEST,
                     _ => WC_REMOTE_ERROR,
                 };
                 self.fail(REASON_SEND_FAILED, status, sh, hw);
             }
-            EVENT_RNR => self.fast_not_ready(now, (arg >> 24) as u8, arg & PSN_MASK, sh, hw),
+            EVENT_RNR => {
+                let nak = Nak::from_word(arg);
+                self.fast_not_ready(now, nak.syndrome as u8, nak.psn, sh, hw);
+            }
             // A foreign peer comes again by itself.
             EVENT_TARGET if self.foreign => (),
             // Memory that cannot be had, too: RTL refuses the operation when it comes again.
             EVENT_TARGET => {
-                self.go = arg & PSN_MASK;
+                self.go = Target::from_word(arg).psn;
                 self.tell(TODO_GO, sh);
             }
-            EVENT_LIST => match arg & 0xff {
+            EVENT_LIST => match List::from_word(arg).answer {
                 LIST_OK | LIST_REPEAT => (),
                 refused => self.refuse_list(refused, sh, hw),
             },
-            EVENT_BAD_WQE => self.fast_failure(now, status, sh, hw),
+            EVENT_BAD_WQE => self.fast_failure(now, BadWqe::from_word(arg).status as u8, sh, hw),
             EVENT_NO_MEMORY => {
-                let status = page_status(status as u32);
-                if arg & MEMORY_AGAIN != 0 {
+                let memory = NoMemory::from_word(arg);
+                let status = page_status(memory.status);
+                if memory.again != 0 {
                     self.fail(REASON_SEND_FAILED, status, sh, hw);
                 } else {
                     self.fast_failure(now, status, sh, hw);
@@ -260,7 +263,7 @@ impl Qp {
                 self.fail(REASON_BAD_INDEX, WC_FLUSHED, sh, hw);
             }
             EVENT_BROKEN => {
-                let (reason, counter) = match arg {
+                let (reason, counter) = match Broken::from_word(arg).fault {
                     FAULT_WRITE => (REASON_WITHDRAWN, Some(F_WITHDRAWN)),
                     FAULT_NO_CREDIT => (REASON_PROTOCOL, Some(F_NO_CREDIT)),
                     FAULT_ACCESS => (REASON_ACCESS, Some(F_ACCESS_REFUSED)),

@@ -8,7 +8,7 @@ use crate::tx::{Atomic, Element, byte_at, random_element};
 use berth_abi::card::CONTROL_QPN;
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::{
-    event::{EVENT_BIND, EVENT_INVALIDATE, EVENT_LIST, EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT},
+    event::{EVENT_BIND, EVENT_INVALIDATE, EVENT_LIST, EVENT_RNR, EVENT_TARGET, EVENT_TIMEOUT, Event, Nak},
     recv, send,
 };
 use berth_abi::status::WC_OK;
@@ -817,9 +817,9 @@ impl Pair {
             self.frame(k);
         }
         if self.ends[k].taken("fe_valid", "fe_pop") {
-            let word = self.ends[k].get("fe");
-            let (code, q) = ((word >> 56) as u32, (word >> 40) as u32 & 0xffff);
-            match code {
+            let event = Event::from_word(self.ends[k].get("fe"));
+            let q = event.qpn as u32;
+            match event.code as u32 {
                 // A time-out: firmware has it sent again.
                 EVENT_TIMEOUT => {
                     self.timeouts += 1;
@@ -839,7 +839,11 @@ impl Pair {
                     self.goes.push((self.now + self.world.wire, 1 - k, flow.q));
                 }
                 EVENT_RNR => {
-                    assert_eq!(word >> 24 & 0xff, 0x20, "QP {q}: it waits for something else than memory");
+                    assert_eq!(
+                        Nak::from_word(event.argument as u32).syndrome,
+                        0x20,
+                        "QP {q}: it waits for something else than memory"
+                    );
                     self.waits += 1;
                     let flow = self.flows[k].get_mut(&q).expect("connected");
                     // What goes again may overtake its first copy, as it may after a loss.
@@ -849,7 +853,7 @@ impl Pair {
                         false => flow.waits = Some(self.now + NOT_YET),
                     }
                 }
-                _ => panic!("event {word:#x} at end {k}"),
+                _ => panic!("{event:x?} at end {k}"),
             }
         }
     }

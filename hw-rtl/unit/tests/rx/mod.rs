@@ -7,7 +7,11 @@ use berth_abi::card::{MAX_DEPTH, MAX_READS, READ_TAGS};
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::send::CARRIER_CONTROL;
 use berth_abi::rows::{
-    event::{EVENT_BROKEN, EVENT_INVALIDATE, EVENT_TARGET, Event as FastEvent},
+    event::{
+        Broken, EVENT_BROKEN, EVENT_INVALIDATE, EVENT_TARGET, Event as FastEvent, FAULT_ACCESS, FAULT_BROKEN,
+        FAULT_INVALID, FAULT_NO_CREDIT, FAULT_NOT_READY, FAULT_NOT_RESIDENT, FAULT_OUT_OF_ORDER, FAULT_OUT_OF_WINDOW,
+        FAULT_PAGE, FAULT_TOO_LONG, Target as Came,
+    },
     recv,
 };
 use berth_abi::status::{
@@ -212,7 +216,7 @@ pub struct Qp {
     pub cqes: Vec<Cqe>,
     /// The next SGE whose memory is to be asked for.
     pins: (usize, usize),
-    pub broken: Option<u8>,
+    pub broken: Option<u32>,
     /// Status of the receives that are left when the QP was told to end; one has been completed with it.
     pub ended: Option<u8>,
     flushed: bool,
@@ -279,18 +283,18 @@ impl Target for Credits<'_> {
     }
 }
 
-fn fault_code(fault: Fault) -> u64 {
+fn fault_code(fault: Fault) -> u32 {
     match fault {
-        Fault::OutOfOrder => 1,
-        Fault::OutOfWindow => 2,
-        Fault::NotReady => 3,
-        Fault::NoCredit => 4,
-        Fault::TooLong => 5,
-        Fault::Broken => 7,
-        Fault::Access => 8,
-        Fault::NotResident => 9,
-        Fault::PageFault => 10,
-        _ => 6,
+        Fault::OutOfOrder => FAULT_OUT_OF_ORDER,
+        Fault::OutOfWindow => FAULT_OUT_OF_WINDOW,
+        Fault::NotReady => FAULT_NOT_READY,
+        Fault::NoCredit => FAULT_NO_CREDIT,
+        Fault::TooLong => FAULT_TOO_LONG,
+        Fault::Broken => FAULT_BROKEN,
+        Fault::Access => FAULT_ACCESS,
+        Fault::NotResident => FAULT_NOT_RESIDENT,
+        Fault::PageFault => FAULT_PAGE,
+        _ => FAULT_INVALID,
     }
 }
 
@@ -1027,7 +1031,7 @@ impl Rig {
     }
 
     /// Why QP `i` is broken, if firmware was told so.
-    pub fn broken(&self, i: usize) -> Option<u8> {
+    pub fn broken(&self, i: usize) -> Option<u32> {
         self.qps[i].broken
     }
 
@@ -1525,7 +1529,7 @@ impl Rig {
             return;
         }
         let word = self.get("trace_word");
-        let (op, verdict, fault) = (word >> 60 & 3, word >> 56 & 15, word >> 52 & 15);
+        let (op, verdict, fault) = (word >> 60 & 3, word >> 56 & 15, (word >> 52 & 15) as u32);
         let (q, err, psn) = ((word >> 36) as u16, word >> 24 & 1, word as u32 & 0xff_ffff);
         let Some(i) = self.qps.iter().position(|qp| qp.q == u32::from(q)) else { return };
         if self.qps[i].ended.is_some() || self.qps[i].alone {
@@ -1550,8 +1554,8 @@ impl Rig {
                 assert!(to as usize <= qp.credits.len());
                 let (keys, qpn) = (&mut self.keys, qp.q);
                 let memory = match fault {
-                    9 => Admit::NotYet,
-                    10 => Admit::Failed,
+                    FAULT_NOT_RESIDENT => Admit::NotYet,
+                    FAULT_PAGE => Admit::Failed,
                     _ => Admit::Yes,
                 };
                 let mut target =
@@ -1565,21 +1569,23 @@ impl Rig {
                 };
                 // The model does not know how many are too many.
                 let unfinished = &mut qp.unfinished[usize::from(old)];
-                let full = p.kind.answered() && (verdict, fault) == (3, 6) && *unfinished >= self.world.reads as usize;
+                let full = p.kind.answered()
+                    && (verdict, fault) == (3, FAULT_INVALID)
+                    && *unfinished >= self.world.reads as usize;
                 let atomic = p.kind.answered() && p.kind != Kind::Read;
                 let behind = qp.model.arrival().placed().get().wrapping_sub(psn) & 0xff_ffff;
                 // What the RTL knows of old atomics is found out later; the model says at once that it does not.
                 let too_old = atomic && old && behind > 256 && qp.model.broken().is_none();
-                let answer = match full && judge(qp.model.clone().receive(&p, &mut target)) != (3, 6) {
-                    true if old => (3, 6),
+                let answer = match full && judge(qp.model.clone().receive(&p, &mut target)) != (3, FAULT_INVALID) {
+                    true if old => (3, FAULT_INVALID),
                     true => {
                         qp.model.reject(NakCode::InvalidRequest);
-                        (3, 6)
+                        (3, FAULT_INVALID)
                     }
-                    false if too_old => (3, 2),
+                    false if too_old => (3, FAULT_OUT_OF_WINDOW),
                     false => judge(qp.model.receive(&p, &mut target)),
                 };
-                let unknown = atomic && old && !too_old && answer == (3, 2);
+                let unknown = atomic && old && !too_old && answer == (3, FAULT_OUT_OF_WINDOW);
                 let answer = if unknown { (2, 0) } else { answer };
                 let taken = p.kind.answered() && (verdict == 1 || (old && verdict == 2));
                 *unfinished += usize::from(taken);
@@ -1589,7 +1595,7 @@ impl Rig {
                 if taken && !old {
                     qp.jobs.push(psn);
                 }
-                self.verdicts[(verdict + fault) as usize] += 1;
+                self.verdicts[verdict as usize + fault as usize] += 1;
                 assert_eq!((verdict, fault), answer, "QP {q}, cycle {}: {p:?}", self.now);
             }
             1 if err == 0 => qp.model.placed(psn),
@@ -1650,14 +1656,14 @@ impl Rig {
         }
         if self.is("fe_valid") && self.is("fe_ready") {
             let word = self.get("fe");
-            let q = (word >> 40) as u16;
-            if let Some(qp) = self.qps.iter_mut().find(|qp| qp.q == u32::from(q))
-                && (word >> 56) as u32 == EVENT_BROKEN
+            let event = FastEvent::from_word(word);
+            let argument = event.argument as u32;
+            if let Some(qp) = self.qps.iter_mut().find(|qp| u64::from(qp.q) == event.qpn)
+                && event.code as u32 == EVENT_BROKEN
             {
-                qp.broken = Some(word as u8);
+                qp.broken = Some(Broken::from_word(argument).fault);
             }
             // Firmware tells the peer to go on.
-            let event = FastEvent::from_word(word);
             if event.code as u32 == EVENT_INVALIDATE {
                 let q = event.qpn as u32;
                 let qp = self.qps.iter_mut().find(|qp| qp.q == q).expect("a QP");
@@ -1667,7 +1673,7 @@ impl Rig {
                 self.invalidations.push((self.now + self.rng.below(1000), q));
             } else if event.code as u32 == EVENT_TARGET {
                 let qp = self.qps.iter_mut().find(|qp| u64::from(qp.q) == event.qpn).expect("a QP");
-                qp.requester.go(self.now, event.argument as u32 & 0xff_ffff);
+                qp.requester.go(self.now, Came::from_word(argument).psn);
             } else {
                 self.events.push(word);
             }
@@ -1792,7 +1798,7 @@ impl Rig {
             if let Some(fault) = qp.broken
                 && !qp.unanswered
             {
-                assert_eq!(qp.model.broken().map(fault_code), Some(fault.into()), "QP {}", qp.q);
+                assert_eq!(qp.model.broken().map(fault_code), Some(fault), "QP {}", qp.q);
             }
         }
     }

@@ -6,7 +6,7 @@ pub mod peer;
 
 use berth_abi::card::{MAX_DEPTH, READ_TAGS};
 use berth_abi::rows::{
-    event::{EVENT_BIND, EVENT_RNR, EVENT_TIMEOUT},
+    event::{EVENT_BIND, EVENT_RNR, EVENT_TIMEOUT, Nak},
     send,
 };
 use berth_abi::wqe::{
@@ -559,7 +559,7 @@ pub struct Bench {
     tag_shown: u64,
     answered: Vec<(OwnAnswer, bool)>,
     other: Vec<Frame>,
-    events: Vec<(u64, u32, u64)>,
+    events: Vec<(u32, u32, u32)>,
     /// Firmware takes no event.
     pub deaf: bool,
     /// The wire takes no frame.
@@ -988,7 +988,7 @@ impl Bench {
     }
 
     /// Events for firmware: code, QP, argument.
-    pub fn take_events(&mut self) -> Vec<(u64, u32, u64)> {
+    pub fn take_events(&mut self) -> Vec<(u32, u32, u32)> {
         std::mem::take(&mut self.events)
     }
 
@@ -1211,7 +1211,8 @@ impl Bench {
                 model.response(now, &ResponsePacket { msn, ..peer::response(psn, syndrome, sack) });
                 if let (Some(_), Some(until)) = (model.waiting(), model.deadline()) {
                     self.run(600);
-                    assert_eq!(self.take_events(), [(EVENT_RNR.into(), q, u64::from(syndrome) << 24 | u64::from(psn))]);
+                    let nak = Nak { syndrome: syndrome.into(), psn };
+                    assert_eq!(self.take_events(), [(EVENT_RNR, q, nak.word())]);
                     assert!(model.transmit(now).is_none() && !model.tick(until));
                     self.command(q, send::CMD_GO_ON);
                 }
@@ -1633,7 +1634,7 @@ impl Bench {
 
     fn take_outputs(&mut self) {
         if self.is("fe_valid") && self.is("fe_ready") {
-            let (code, q, arg) = (self.get("fe.code") as u32, self.get("fe.qpn") as u32, self.get("fe.argument"));
+            let [code, q, arg] = ["fe.code", "fe.qpn", "fe.argument"].map(|field| self.get(field) as u32);
             match code {
                 // firmware has it sent again
                 EVENT_TIMEOUT => {
@@ -1642,11 +1643,11 @@ impl Bench {
                 }
                 // it waits as long as it is told to
                 EVENT_RNR if self.peers[&q].receives.is_some() => {
-                    assert_eq!((arg >> 24) as u8, peer::RNR);
+                    assert_eq!(Nak::from_word(arg).syndrome, peer::RNR.into());
                     self.waits.push((self.cycle + self.rng.below(4_000), q));
                 }
                 EVENT_BIND => self.binds.push((self.cycle + self.rng.below(1000), q)),
-                _ => self.events.push((code.into(), q, arg)),
+                _ => self.events.push((code, q, arg)),
             }
         }
         if self.is("qr_valid") && self.is("qr_ready") {
