@@ -354,8 +354,8 @@ module berth_cpu_bus #(
             berth_regs_pkg::CPU_RX_DESC:  reg_rdata = desc_valid ? rx_desc : 32'd0;
             berth_regs_pkg::CPU_RX_FLAGS: reg_rdata = {29'd0, desc.flags};
             berth_regs_pkg::CPU_TX_DONE:  reg_rdata = sent_valid ? tx_done : 32'd0;
-            berth_regs_pkg::CPU_FAST_EVENT: reg_rdata = fe_valid ? {fe.code, fe.qpn, fe.argument[39:32]} : 32'd0;
-            berth_regs_pkg::CPU_FAST_ARG: reg_rdata = fe.argument[31:0];
+            berth_regs_pkg::CPU_FAST_EVENT: reg_rdata = fe_valid ? fe[63:32] : 32'd0;
+            berth_regs_pkg::CPU_FAST_ARG: reg_rdata = fe[31:0];
             default: ;
         endcase
     end

@@ -1273,21 +1273,32 @@ module berth_fp_rx #(
   // ---- exceptions -----------------------------------------------------------------------------------
   // A broken connection; a receive queue that cannot be read, or a doorbell that cannot be; memory that has come; a key to end; how
   // credits are used.
-  localparam int unsigned FE_W = 32;
+  berth_row_pkg::event_broken_t broken_arg;
+  berth_row_pkg::event_target_t came_arg;
+  berth_row_pkg::event_receive_index_t lost_arg;
+  logic lost_told;    // of the receive queue: its index, else a read
+  always_comb begin
+    broken_arg       = '0;
+    broken_arg.fault = broken_fault;
+    came_arg.status  = came_status;
+    came_arg.psn     = came_psn;
+    lost_arg         = '0;
+    {lost_told, lost_arg.index} = fe_what[16:0];
+  end
   logic fe_busy;
   logic [4:0] fe_source;
   logic [QW-1:0] fe_q;
-  logic [FE_W-1:0] fe_what;
+  logic [31:0] fe_what;
   berth_fp_events #(
       .QPS(QPS),
       .SOURCES(5),
-      .W(FE_W)
+      .W(32)
   ) events (
       .clk,
       .rst,
       .put({use_valid, invalidate_valid, came_valid, lost_valid, broken_valid}),
       .put_q({use_q, invalidate_q, came_q, lost_q, broken_q}),
-      .put_word({32'd0, 32'd0, came_status, came_psn, FE_W'({lost_index, lost_pi}), FE_W'(broken_fault)}),
+      .put_word({32'd0, 32'd0, came_arg, 15'd0, lost_index, lost_pi, broken_arg}),
       .clear(qp_starts),
       .clear_q(fc.qpn[QW-1:0]),
       .valid(fe_valid),
@@ -1297,9 +1308,9 @@ module berth_fp_rx #(
       .word(fe_what),
       .busy(fe_busy)
   );
-  assign fe.code     = fe_source[0] ? berth_row_pkg::EVENT_BROKEN : fe_source[4] ? berth_row_pkg::EVENT_USE : fe_source[3] ? berth_row_pkg::EVENT_INVALIDATE : fe_source[2] ? berth_row_pkg::EVENT_TARGET : fe_source[1] && fe_what[16] ? berth_row_pkg::EVENT_RECEIVE_INDEX : berth_row_pkg::EVENT_RECEIVE_QUEUE;
+  assign fe.code     = fe_source[0] ? berth_row_pkg::EVENT_BROKEN : fe_source[4] ? berth_row_pkg::EVENT_USE : fe_source[3] ? berth_row_pkg::EVENT_INVALIDATE : fe_source[2] ? berth_row_pkg::EVENT_TARGET : fe_source[1] && lost_told ? berth_row_pkg::EVENT_RECEIVE_INDEX : berth_row_pkg::EVENT_RECEIVE_QUEUE;
   assign fe.qpn      = 16'(fe_q);
-  assign fe.argument = fe_source[4:2] != '0 ? {8'd0, fe_what} : {24'd0, fe_what[15:0]};
+  assign fe.argument = {8'd0, fe_source[1] ? lost_arg : fe_what};
 
   assign busy = rf_valid || ls_valid || tg_busy || ar_busy || rs_busy || pl_busy || dn_busy || rq_busy || gr_busy || bd_busy
              || free_valid != '0 || fe_busy || xa_valid || c_state_q != C_IDLE;

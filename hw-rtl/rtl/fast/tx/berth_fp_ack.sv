@@ -127,7 +127,7 @@ module berth_fp_ack #(
     output logic                         ack_fault_valid,
     output logic [$clog2(QPS)-1:0]       ack_fault_q,
     output logic [1:0]                   ack_fault_kind,  // ACK_*
-    output logic [31:0]                  ack_fault_arg,   // {syndrome, PSN}
+    output berth_row_pkg::event_nak_t    ack_fault_arg,   // of a time-out it says nothing
     // the round trip as it is measured, in units of `now`; 0: not yet
     output logic                         round_we,
     output logic [$clog2(QPS)-1:0]       round_q,
@@ -521,7 +521,8 @@ module berth_fp_ack #(
         ev_taken <= op_q == APPLY && kind_q == ACK && !bad;
         ev_bad   <= op_q == APPLY && kind_q == ACK && bad;
         ack_fault_q     <= q_q;
-        ack_fault_arg   <= {syndrome_q, psn_q};
+        ack_fault_arg.syndrome <= syndrome_q;
+        ack_fault_arg.psn      <= psn_q;
         tick_q   <= tick_q + 6'd1;
         first_at_q <= first_at;
         answer_q   <= answers_q[first_at];

@@ -376,7 +376,7 @@ module berth_fp_tx #(
     logic [QW-1:0]   sq_fault_q, cut_fault_q, send_fault_q, ack_fault_q;
     logic [7:0]      cut_fault_status, send_fault_status;
     logic [1:0]      ack_fault_kind;
-    logic [31:0]     ack_fault_arg;
+    berth_row_pkg::event_nak_t ack_fault_arg;
 
     berth_fp_send_wqe #(.QPS(QPS), .HOST_W(HOST_W), .LE(LE), .LC(LC)) send_wqe (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg(cfg), .init_any(init_q != '0),
@@ -609,29 +609,46 @@ module berth_fp_tx #(
     // ---- events for firmware --------------------------------------------------------------- From ACK a time-out, a
     // NAK or an RNR; the last one replaces those before it, because it says more. Memory that an answer is to be written to
     // is of a packet that was sent before.
-    localparam int unsigned FE_W = 34;
+    typedef struct packed {
+        logic [1:0]  kind;              // of ACK: ACK_*; [0] of SEND and ANSWER: memory; of the queue: its index
+        logic [31:0] argument;
+    } report_t;
+    berth_row_pkg::event_list_t cut_arg;
+    berth_row_pkg::event_bad_wqe_t bad_wqe_arg;
+    berth_row_pkg::event_no_memory_t send_arg, answer_arg;
+    always_comb begin
+        cut_arg            = '0;
+        cut_arg.answer     = cut_fault_status;
+        bad_wqe_arg        = '0;
+        bad_wqe_arg.status = send_fault_status;
+        send_arg           = '0;
+        send_arg.again     = send_fault_again;
+        send_arg.status    = send_fault_status;
+        answer_arg         = '0;
+        answer_arg.again   = 1'b1;
+        answer_arg.status  = answer_fault_status;
+    end
     logic [5:0]    fe_source;
     logic [QW-1:0] fe_q;
-    logic [FE_W-1:0] fe_what;
+    report_t       fe_what;
     logic [7:0]    fe_code;
-    berth_fp_events #(.QPS(QPS), .SOURCES(6), .W(FE_W)) events (.clk(clk), .rst(rst),
+    berth_fp_events #(.QPS(QPS), .SOURCES(6), .W($bits(fe_what))) events (.clk(clk), .rst(rst),
         .put({bind_valid, answer_fault_valid, sq_fault_valid, send_fault_valid, cut_fault_valid, ack_fault_valid}),
         .put_q({bind_q, answer_fault_q, sq_fault_q, send_fault_q, cut_fault_q, ack_fault_q}),
-        .put_word({FE_W'(0), FE_W'({2'b11, answer_fault_status}), FE_W'(sq_fault_wild), FE_W'({send_fault_memory, send_fault_memory && send_fault_again, send_fault_status}),
-                   FE_W'(cut_fault_status), ack_fault_kind, ack_fault_arg}),
+        .put_word({2'd0, 32'd0, 2'd1, answer_arg, 1'b0, sq_fault_wild, 32'd0,
+                   1'b0, send_fault_memory, send_fault_memory ? send_arg : bad_wqe_arg, 2'd0, cut_arg, ack_fault_kind, ack_fault_arg}),
         .clear(c_we && c_word == berth_row_pkg::SEND_COMMAND && command.opcode == berth_row_pkg::SEND_CMD_START), .clear_q(c_qp),
         .valid(fe_valid), .ready(fe_ready), .source(fe_source), .q(fe_q), .word(fe_what), .busy(fe_busy));
     logic [7:0]    ack_code;
-    assign ack_code = fe_what[33:32] == berth_card_pkg::ACK_TIMEOUT ? berth_row_pkg::EVENT_TIMEOUT
-                    : fe_what[33:32] == berth_card_pkg::ACK_NAK ? berth_row_pkg::EVENT_NAK : berth_row_pkg::EVENT_RNR;
+    assign ack_code = fe_what.kind == berth_card_pkg::ACK_TIMEOUT ? berth_row_pkg::EVENT_TIMEOUT
+                    : fe_what.kind == berth_card_pkg::ACK_NAK ? berth_row_pkg::EVENT_NAK : berth_row_pkg::EVENT_RNR;
     assign fe_code = fe_source[0] ? ack_code : fe_source[1] ? berth_row_pkg::EVENT_LIST
-                   : fe_source[2] || fe_source[4] ? (fe_what[9] ? berth_row_pkg::EVENT_NO_MEMORY : berth_row_pkg::EVENT_BAD_WQE)
+                   : fe_source[2] || fe_source[4] ? (fe_what.kind[0] ? berth_row_pkg::EVENT_NO_MEMORY : berth_row_pkg::EVENT_BAD_WQE)
                    : fe_source[5] ? berth_row_pkg::EVENT_BIND
-                   : fe_what[0] ? berth_row_pkg::EVENT_SEND_INDEX : berth_row_pkg::EVENT_SEND_QUEUE;
+                   : fe_what.kind[0] ? berth_row_pkg::EVENT_SEND_INDEX : berth_row_pkg::EVENT_SEND_QUEUE;
     assign fe.code     = fe_code;
     assign fe.qpn      = 16'(fe_q);
-    assign fe.argument = {8'd0, fe_source[0] ? fe_what[31:0] : fe_source[1] ? {24'd0, fe_what[7:0]}
-                                : fe_source[2] || fe_source[4] ? {23'd0, fe_what[8:0]} : 32'd0};
+    assign fe.argument = {8'd0, fe_what.argument};
 
     logic unused;
     assign unused = &{1'b0, fc, turn_busy, fe_source[3]};
