@@ -13,7 +13,7 @@ module fp_fence_proof #(
     input logic               place_valid, store_ready, stored_valid, placed_ready, fence, mark,
     input logic [QW-1:0]      place_q,
     input berth_card_pkg::placement_t   place,
-    input berth_card_pkg::sge_t         place_sge,
+    input berth_card_pkg::range_t       place_sge,
     input berth_card_pkg::payload_end_t stored
 );
     logic started_q = 1'b0;

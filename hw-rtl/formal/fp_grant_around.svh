@@ -10,7 +10,7 @@
     (* anyseq *) berth_card_pkg::grant_step_t cmd;
     (* anyseq *) logic [QW-1:0] cmd_q, quiet_q, parsed_q, freed_q, told_q, proof_q;
     (* anyseq *) logic [15:0]   parsed;
-    (* anyseq *) berth_card_pkg::sge_t grant_sge;
+    (* anyseq *) berth_card_pkg::range_t grant_sge;
     (* anyseq *) logic [QW+6:0] pend_at;
     (* anyseq *) berth_card_pkg::pending_t pend;
     (* anyseq *) berth_card_pkg::told_t told;

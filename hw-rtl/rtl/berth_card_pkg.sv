@@ -13,7 +13,7 @@ package berth_card_pkg;
     typedef struct packed {
         logic [63:0] va;
         logic [31:0] len;
-    } sge_t;
+    } range_t;
 
     // A command to acquire or give back a range of pages, and the answer to an acquisition.
     typedef struct packed {
@@ -531,7 +531,7 @@ package berth_card_pkg;
         logic        waits;             // asks for memory
         logic [7:0]  first;             // look: the receive's first range ...
         logic [2:0]  ranges;            // ... how many it has ...
-        sge_t        sge;               // ... and the one asked for
+        range_t      sge;               // ... and the one asked for
     } grant_state_t;
 
     // Who a QP's frames come from.

@@ -38,7 +38,7 @@ module berth_fp_grant #(
     output logic                          grant_re,
     input  logic                          grant_ok,
     output logic [QW+7:0]                 grant_at,
-    input  berth_card_pkg::sge_t          grant_sge,
+    input  berth_card_pkg::range_t        grant_sge,
     input  logic                          pend_we,
     input  logic [QW+6:0]                 pend_at,
     input  berth_card_pkg::pending_t      pend,

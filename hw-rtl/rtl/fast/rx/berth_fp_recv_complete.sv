@@ -28,7 +28,7 @@ module berth_fp_recv_complete #(
     output logic                        done_re,
     input  logic                        done_ok,
     output logic [QW+7:0]               done_at,
-    input  berth_card_pkg::sge_t        done_sge,
+    input  berth_card_pkg::range_t      done_sge,
     // Receives that are complete.
     input  logic                        done_valid,
     output logic                        done_ready,

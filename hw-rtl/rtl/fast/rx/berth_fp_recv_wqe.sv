@@ -42,7 +42,7 @@ module berth_fp_recv_wqe #(
     // Ranges.
     output logic                        sge_we,
     output logic [QW+7:0]               sge_at,
-    output berth_card_pkg::sge_t        sge,
+    output berth_card_pkg::range_t      sge,
     // Receives.
     output logic                        pend_we,
     output logic [QW+6:0]               pend_at,

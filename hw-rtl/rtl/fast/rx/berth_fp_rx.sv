@@ -855,10 +855,10 @@ module berth_fp_rx #(
 
   logic sge_we, pend_we, parsed_we, freed_we;
   logic [QW+7:0] sge_at;
-  berth_card_pkg::sge_t sge;
+  berth_card_pkg::range_t sge;
   logic place_re, grant_re, grant_ok, done_re, done_ok;
   logic [QW+7:0] place_at, grant_at, done_at;
-  berth_card_pkg::sge_t place_sge, grant_sge, done_sge;
+  berth_card_pkg::range_t place_sge, grant_sge, done_sge;
   berth_fp_sges #(
       .QPS(QPS)
   ) sges (

@@ -20,7 +20,7 @@ module berth_fp_scatter #(
     // Ranges of scatter lists: see `berth_fp_sges`.
     output logic                         place_re,
     output logic [QW+7:0]                place_at,
-    input  berth_card_pkg::sge_t         place_sge,
+    input  berth_card_pkg::range_t       place_sge,
     // Write commands, and that they are done, in their order.
     output logic                         store_valid,
     input  logic                         store_ready,
@@ -67,7 +67,7 @@ module berth_fp_scatter #(
   logic [TW-1:0] tag_q;
   logic read_q;      // the next range is being read
 
-  berth_card_pkg::sge_t range;
+  berth_card_pkg::range_t range;
   assign range     = p_q.write ? {p_q.va, 19'd0, p_q.len} : place_sge;
   assign hits    = p_q.offset < range.len;
   assign room      = range.len - p_q.offset;

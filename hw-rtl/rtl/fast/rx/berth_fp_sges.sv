@@ -12,22 +12,22 @@ module berth_fp_sges #(
     input  logic                 rst,
     input  logic                 sge_we,
     input  logic [QW+7:0]        sge_at,
-    input  berth_card_pkg::sge_t sge,
+    input  berth_card_pkg::range_t sge,
     input  logic                 place_re,
     input  logic [QW+7:0]        place_at,
-    output berth_card_pkg::sge_t place_sge,
+    output berth_card_pkg::range_t place_sge,
     input  logic                 grant_re,
     output logic                 grant_ok,
     input  logic [QW+7:0]        grant_at,
-    output berth_card_pkg::sge_t grant_sge,
+    output berth_card_pkg::range_t grant_sge,
     input  logic                 done_re,
     output logic                 done_ok,
     input  logic [QW+7:0]        done_at,
-    output berth_card_pkg::sge_t done_sge
+    output berth_card_pkg::range_t done_sge
 );
   logic last_done_q;     // of the two that take turns
   logic [2:0] fresh_q;   // whose data has come
-  berth_card_pkg::sge_t data, place_kept_q, grant_kept_q, done_kept_q;
+  berth_card_pkg::range_t data, place_kept_q, grant_kept_q, done_kept_q;
 
   assign grant_ok = !place_re && grant_re && !(done_re && !last_done_q);
   assign done_ok  = !place_re && done_re && !(grant_re && last_done_q);

@@ -42,7 +42,7 @@ module berth_fp_block #(
     input  logic                          ctx_we,
     input  logic [$clog2(QPS)-1:0]        ctx_q,
     input  logic [LC-1:0]                 ctx_idx,
-    input  berth_card_pkg::sge_t          ctx_data,
+    input  berth_card_pkg::range_t        ctx_data,
     input  logic                          piece_we,
     input  logic [$clog2(QPS)-1:0]        piece_q,
     input  logic [LP-1:0]                 piece_idx,

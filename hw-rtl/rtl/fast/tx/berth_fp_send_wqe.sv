@@ -62,7 +62,7 @@ module berth_fp_send_wqe #(
     output logic [8*berth_regs_pkg::MAX_INLINE-1:0] elem_data,       // its inline data
     output logic                        ctx_we,          // a context
     output logic [LC-1:0]               ctx_idx,         // of QP elem_q
-    output berth_card_pkg::sge_t        ctx_data,
+    output berth_card_pkg::range_t      ctx_data,
     output logic                        parsed_we,       // elements so far
     output logic [$clog2(QPS)-1:0]      parsed_q,
     output logic [15:0]                 parsed_elems,

@@ -319,7 +319,7 @@ module berth_fp_tx #(
     logic [LC:0]     done_ctxs;
     logic [8*berth_regs_pkg::MAX_INLINE-1:0] elem_data;
     logic [LC-1:0]   ctx_idx;
-    berth_card_pkg::sge_t ctx_data;
+    berth_card_pkg::range_t ctx_data;
     logic [15:0]     parsed_elems, done_elems;
     logic            done_we, covered_we, sent_we, piece_we, cut_we, freed_we, log_we;
     logic [QW-1:0]   done_q, covered_q, sent_q, piece_q, cut_q, freed_q, log_q;
