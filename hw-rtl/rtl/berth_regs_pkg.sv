@@ -583,6 +583,9 @@ package berth_regs_pkg;
     localparam logic [31:0] SEND_FENCE               = 32'h00000008; // Flag of a send's element: READs before it are complete before it begins
     localparam logic [31:0] SEND_UNSIGNALLED         = 32'h00000010; // Flag of a send's element: no completion if it succeeds
     localparam logic [31:0] SEND_INVALIDATE          = 32'h00000020; // Flag of a send's element: a key that the peer is to invalidate stands where the immediate does
+    localparam logic [31:0] CQE_PUSH                 = 32'h00000001; // Flag of a completion: PUSH
+    localparam logic [31:0] CQE_IMMEDIATE            = 32'h00000002; // Flag of a completion: `remaining` is the sender's
+    localparam logic [31:0] CQE_INVALIDATED          = 32'h00000004; // Flag of a completion: `remaining` is a key that is dead
     localparam logic [31:0] MAX_INLINE               = 32'h00000040; // Most bytes of data in an element
     localparam logic [31:0] SLOT_INLINE              = 32'h00000028; // Most bytes of data in an element that a doorbell brings
     localparam logic [31:0] MAX_SGE                  = 32'h00000007; // Ranges of a queue element

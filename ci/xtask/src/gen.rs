@@ -210,6 +210,9 @@ const EXTRA: Table = &[
         wqe::SEND_INVALIDATE as u64,
         " Flag of a send's element: a key that the peer is to invalidate stands where the immediate does.",
     ),
+    ("CQE_PUSH", wqe::CQE_PUSH as u64, " Flag of a completion: PUSH."),
+    ("CQE_IMMEDIATE", wqe::CQE_IMMEDIATE as u64, " Flag of a completion: `remaining` is the sender's."),
+    ("CQE_INVALIDATED", wqe::CQE_INVALIDATED as u64, " Flag of a completion: `remaining` is a key that is dead."),
     ("MAX_INLINE", wqe::MAX_INLINE as u64, " Most bytes of data in an element."),
     ("SLOT_INLINE", wqe::SLOT_INLINE as u64, " Most bytes of data in an element that a doorbell brings."),
     ("MAX_SGE", wqe::MAX_SGE as u64, " Ranges of a queue element."),
@@ -244,9 +247,11 @@ pub fn files() -> Vec<(&'static str, String)> {
         ("hw-rtl/rtl/small/berth_regs_pkg.sv", package(card::SMALL_CARD)),
         ("hw-rtl/rtl/large/berth_regs_pkg.sv", package(card::LARGE_CARD)),
         ("hw-rtl/rtl/berth_row_pkg.sv", crate::gen_rows::package()),
+        ("hw-rtl/rtl/berth_wqe_pkg.sv", crate::gen_wqe::package()),
         ("docs/reference/registers.md", registers()),
         ("docs/reference/messages.md", messages()),
         ("docs/reference/rows.md", crate::gen_rows::page()),
+        ("docs/reference/elements.md", crate::gen_wqe::page()),
     ]
 }
 

@@ -24,9 +24,9 @@ const HALVES: [Half; 2] = [
 ];
 
 /// The name of a record's type in SystemVerilog.
-fn type_name(prefix: &str, record: &Record) -> String {
+pub fn type_name(prefix: &str, record: &Record) -> String {
     let words = record.name.chars().flat_map(|c| c.is_uppercase().then_some('_').into_iter().chain([c]));
-    format!("{prefix}{}_t", words.collect::<String>()).to_lowercase()
+    format!("{prefix}{}_t", words.collect::<String>()).to_lowercase().trim_start_matches('_').to_owned()
 }
 
 /// Declares `record` as a packed struct. Bits that no field has are `zero_HIGH_LOW`.

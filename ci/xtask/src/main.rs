@@ -21,6 +21,7 @@ mod fuzz;
 mod fwimage;
 mod r#gen;
 mod gen_rows;
+mod gen_wqe;
 mod generated;
 mod guest;
 mod initramfs;

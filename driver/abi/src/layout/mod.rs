@@ -87,6 +87,37 @@ macro_rules! records {
     )+};
 }
 
+/// Declares elements that lie in memory as they stand here, without padding, each field little-endian. Needs [`Record`]
+/// in scope.
+macro_rules! elements {
+    ($($(#[doc = $doc:literal])+ $name:ident {
+        $($(#[doc = $fdoc:literal])+ $field:ident: $type:ty,)+
+    })+) => {$(
+        $(#[doc = $doc])+
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[doc = $fdoc])+ pub $field: $type,)+
+        }
+
+        impl $name {
+            /// How it lies in memory: the lowest bits are those of the first byte, the fields from the lowest bit to
+            /// the highest.
+            pub const RECORD: Record = Record {
+                name: stringify!($name),
+                bits: core::mem::size_of::<Self>() as u32 * 8,
+                text: concat!($($doc),+),
+                fields: &[$((
+                    stringify!($field),
+                    (core::mem::offset_of!(Self, $field) + core::mem::size_of::<$type>()) as u32 * 8 - 1,
+                    core::mem::offset_of!(Self, $field) as u32 * 8,
+                    concat!($($fdoc),+),
+                ),)+],
+            };
+        }
+    )+};
+}
+
 /// The number of 64 bits that two words make.
 pub const fn wide(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32

@@ -75,22 +75,22 @@ table! {
     }
 }
 
-/// An element of a raw queue.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RawWqe {
-    /// `OP_SEND` or `OP_RECV`, fitting the ring.
-    pub opcode: u8,
-    /// Of a send 0 or `SEND_UNSIGNALLED`: there is no completion if it succeeds. Of a receive 0.
-    pub flags: u8,
-    /// Ranges in use, 1 to `RAW_SGES`. The others are not looked at.
-    pub num_sge: u16,
-    /// Sum of their lengths; must match. Of a send 14 to `RAW_FRAME_BYTES`, of a receive 1 to `RAW_RECEIVE_BYTES`.
-    pub length: u32,
-    /// The driver's own, returned in the completion.
-    pub wr_id: u64,
-    /// Bus addresses in `va`. Each has 1 byte or more.
-    pub sge: [Sge; RAW_SGES],
+elements! {
+    /// An element of a raw queue.
+    RawWqe {
+        /// `OP_SEND` or `OP_RECV`, fitting the ring.
+        opcode: u8,
+        /// Of a send 0 or `SEND_UNSIGNALLED`: there is no completion if it succeeds. Of a receive 0.
+        flags: u8,
+        /// Ranges in use, 1 to `RAW_SGES`. The others are not looked at.
+        num_sge: u16,
+        /// Sum of their lengths; must match. Of a send 14 to `RAW_FRAME_BYTES`, of a receive 1 to `RAW_RECEIVE_BYTES`.
+        length: u32,
+        /// The driver's own, returned in the completion.
+        wr_id: u64,
+        /// Bus addresses in `va`. Each has 1 byte or more.
+        sge: [Sge; RAW_SGES],
+    }
 }
 
 impl RawWqe {

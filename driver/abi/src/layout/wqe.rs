@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
 //! Queue elements that process and card share: send and receive WQE, CQE.
 
+use super::Record;
+
 use super::rows::send::Bind;
 
 /// SGEs of one WQE.
@@ -65,41 +67,38 @@ pub const SLOT_INLINE: usize = 40;
 /// The word behind them commits the slot.
 pub const SLOT_WORDS: usize = 7;
 
-/// Scatter/gather element: one range of the process's virtual addresses.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sge {
-    /// Virtual address of the first byte.
-    pub va: u64,
-    /// Length in bytes; 0 is legal and skipped.
-    pub len: u32,
-    /// Must be zero.
-    pub reserved: u32,
-}
-
-/// A send or receive queue element.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wqe {
-    /// `OP_*`, fitting the queue.
-    pub opcode: u8,
-    /// `SEND_*`; 0 for receives. Unknown flags are refused.
-    pub flags: u8,
-    /// SGEs in use, 0 to `MAX_SGE`; one less with `SEND_IMMEDIATE`, `SEND_INVALIDATE`, `OP_WRITE` or `OP_READ`, and two less
-    /// with `OP_CMP_SWAP` or `OP_FETCH_ADD`. Of a BIND
-    /// what it gives, as a `send::Bind`.
-    pub num_sge: u16,
-    /// Sum of the SGE lengths; must match. With `SEND_INLINE` the bytes of data. Of a DELAY its time, of a BIND the lower
-    /// half of the number of bytes.
-    pub length: u32,
-    /// The caller's own, returned in the completion.
-    pub wr_id: u64,
-    /// Gather or scatter list; with `SEND_INLINE` the data from its first byte on. With `SEND_IMMEDIATE`,
-    /// `SEND_INVALIDATE`, `OP_WRITE` or `OP_READ` all of that is one place further back, and the first place has the remote
-    /// address in `va`, the key in `len` and the immediate, or key to invalidate, in `reserved`, each 0 if there is none. With
-    /// `OP_CMP_SWAP` or `OP_FETCH_ADD` it is two places: the second one has in `va` what is swapped in or added, and in `len`
-    /// and `reserved` the halves of what is compared, 0 if nothing is. Of a BIND the first place alone is used.
-    pub sge: [Sge; MAX_SGE],
+elements! {
+    /// Scatter/gather element: one range of the process's virtual addresses.
+    Sge {
+        /// Virtual address of the first byte.
+        va: u64,
+        /// Length in bytes; 0 is legal and skipped.
+        len: u32,
+        /// Must be zero.
+        reserved: u32,
+    }
+    /// A send or receive queue element.
+    Wqe {
+        /// `OP_*`, fitting the queue.
+        opcode: u8,
+        /// `SEND_*`; 0 for receives. Unknown flags are refused.
+        flags: u8,
+        /// SGEs in use, 0 to `MAX_SGE`; one less with `SEND_IMMEDIATE`, `SEND_INVALIDATE`, `OP_WRITE` or `OP_READ`, and two less
+        /// with `OP_CMP_SWAP` or `OP_FETCH_ADD`. Of a BIND
+        /// what it gives, as a `send::Bind`.
+        num_sge: u16,
+        /// Sum of the SGE lengths; must match. With `SEND_INLINE` the bytes of data. Of a DELAY its time, of a BIND the lower
+        /// half of the number of bytes.
+        length: u32,
+        /// The caller's own, returned in the completion.
+        wr_id: u64,
+        /// Gather or scatter list; with `SEND_INLINE` the data from its first byte on. With `SEND_IMMEDIATE`,
+        /// `SEND_INVALIDATE`, `OP_WRITE` or `OP_READ` all of that is one place further back, and the first place has the remote
+        /// address in `va`, the key in `len` and the immediate, or key to invalidate, in `reserved`, each 0 if there is none. With
+        /// `OP_CMP_SWAP` or `OP_FETCH_ADD` it is two places: the second one has in `va` what is swapped in or added, and in `len`
+        /// and `reserved` the halves of what is compared, 0 if nothing is. Of a BIND the first place alone is used.
+        sge: [Sge; MAX_SGE],
+    }
 }
 
 impl Wqe {
@@ -295,32 +294,32 @@ impl Wqe {
     }
 }
 
-/// A completion queue element. Entries are written in order; an entry is valid when
-/// its phase bit differs from the previous round's: on the first round through the
-/// ring valid entries have phase 1, on the second 0, and so on.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cqe {
-    /// `Wqe::wr_id` of the element that completes.
-    pub wr_id: u64,
-    /// Bytes moved: of a receive, the bytes in its buffer (less than its size is legal, CR-2).
-    pub byte_len: u32,
-    /// QPN of the queue pair.
-    pub qpn: u32,
-    /// `WC_*`.
-    pub status: u8,
-    /// Opcode of the element that completes.
-    pub opcode: u8,
-    /// `CQE_*` flags.
-    pub flags: u16,
-    /// With `CQE_IMMEDIATE`. Stream mode: bytes that the sender still had to send after this piece (CR-9); 2^32 - 1 means
-    /// "at least that". Message mode: the sender's own immediate. With `CQE_INVALIDATED` the key.
-    pub remaining: u32,
-    /// Credit number that the piece used (receives); of sends, how many of the queue are complete with this one, modulo
-    /// 2^16: those before it that are not signalled have no entry of their own.
-    pub credit: u32,
-    /// Bit 31: phase, set by the completion writer. Other bits 0.
-    pub phase: u32,
+elements! {
+    /// A completion queue element. Entries are written in order; an entry is valid when
+    /// its phase bit differs from the previous round's: on the first round through the
+    /// ring valid entries have phase 1, on the second 0, and so on.
+    Cqe {
+        /// `Wqe::wr_id` of the element that completes.
+        wr_id: u64,
+        /// Bytes moved: of a receive, the bytes in its buffer (less than its size is legal, CR-2).
+        byte_len: u32,
+        /// QPN of the queue pair.
+        qpn: u32,
+        /// `WC_*`.
+        status: u8,
+        /// Opcode of the element that completes.
+        opcode: u8,
+        /// `CQE_*` flags.
+        flags: u16,
+        /// With `CQE_IMMEDIATE`. Stream mode: bytes that the sender still had to send after this piece (CR-9); 2^32 - 1 means
+        /// "at least that". Message mode: the sender's own immediate. With `CQE_INVALIDATED` the key.
+        remaining: u32,
+        /// Credit number that the piece used (receives); of sends, how many of the queue are complete with this one, modulo
+        /// 2^16: those before it that are not signalled have no entry of their own.
+        credit: u32,
+        /// Bit 31: phase, set by the completion writer. Other bits 0.
+        phase: u32,
+    }
 }
 
 impl Cqe {
