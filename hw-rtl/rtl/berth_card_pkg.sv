@@ -315,26 +315,11 @@ package berth_card_pkg;
         logic [15:0] pi;         // elements posted so far
     } raw_doorbell_t;
 
-    // An element as it lies in memory, the first word in the low bits.
-    typedef struct packed {
-        logic [31:0] reserved;
-        logic [31:0] len;
-        logic [63:0] addr;
-    } raw_sge_t;
-    typedef struct packed {
-        raw_sge_t    third, second, first;
-        logic [63:0] wr_id;
-        logic [31:0] length;
-        logic [15:0] num_sge;
-        logic [7:0]  flags;
-        logic [7:0]  opcode;
-    } raw_wqe_t;
-
-    // One that is fetched.
+    // An element that is fetched.
     typedef struct packed {
         logic        failed;     // it could not be read, and the rest says nothing
         logic [15:0] count;      // elements of the ring up to its end
-        raw_wqe_t    wqe;
+        logic [511:0] wqe;       // raw_wqe_t
     } raw_element_t;
 
     // A frame for a raw queue.

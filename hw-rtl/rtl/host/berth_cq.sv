@@ -72,7 +72,7 @@ module berth_cq #(
   logic [1:0] who_q, pick, k;
   logic any;
   logic [3:0] valid4;
-  logic [8*32-1:0] words;
+  berth_wqe_pkg::cqe_t words;
   assign valid4 = {fcq_valid, cqe_valid};
   always_comb begin
     any  = 1'b0;
@@ -219,7 +219,7 @@ module berth_cq #(
         if (live && full) begin
           ovr_q     <= 1'b1;
           ovr_cqn_q <= at_q;
-          ovr_qpn_q <= words[3*32+:32];
+          ovr_qpn_q <= words.qpn;
         end
         if (placed) begin
           put_q <= put_q + 16'd1;
@@ -272,5 +272,5 @@ module berth_cq #(
   // A completion that has a place finds room on its way out.
   always_ff @(posedge clk) if (!rst) assert (!placed || ahead_room);
 
-  wire unused = &{1'b0, cq_setup.base[4:0], words[8*32-1]};
+  wire unused = &{1'b0, cq_setup.base[4:0], words.phase[31]};
 endmodule

@@ -73,15 +73,15 @@ module berth_raw_rx #(
   state_t state_q;
   logic form_q, good_q, long_q, e_failed_q;
   logic [15:0] e_count_q;
-  berth_card_pkg::raw_wqe_t e_q;
+  berth_wqe_pkg::raw_wqe_t e_q;
   logic [33:0] sum_q;
   wire two = e_q.num_sge >= 16'd2, three = e_q.num_sge >= 16'd3;
   wire form = e_q.opcode == berth_regs_pkg::OP_RECV[7:0] && e_q.flags == 8'd0
       && e_q.num_sge != 16'd0 && e_q.num_sge <= berth_regs_pkg::RAW_SGES[15:0]
       && e_q.length != 32'd0 && e_q.length <= berth_regs_pkg::RAW_RECEIVE_BYTES
-      && e_q.first.len != 32'd0 && e_q.first.reserved == 32'd0
-      && (!two || (e_q.second.len != 32'd0 && e_q.second.reserved == 32'd0))
-      && (!three || (e_q.third.len != 32'd0 && e_q.third.reserved == 32'd0));
+      && e_q.sge_0.len != 32'd0 && e_q.sge_0.reserved == 32'd0
+      && (!two || (e_q.sge_1.len != 32'd0 && e_q.sge_1.reserved == 32'd0))
+      && (!three || (e_q.sge_2.len != 32'd0 && e_q.sge_2.reserved == 32'd0));
   wire none = state_q == IDLE && head_valid && !there[q] && !posted[q];
   assign take   = state_q == IDLE && head_valid && there[q];
   assign take_q = q;
@@ -99,7 +99,7 @@ module berth_raw_rx #(
   wire drops = state_q == DECIDE && good_q && long_q;
   wire goes = state_q == DECIDE && good_q && !long_q;
   wire bare_go = bare && fly_room;
-  wire last = 32'(len_q) <= e_q.first.len;
+  wire last = 32'(len_q) <= e_q.sge_0.len;
   wire store_go = store_valid && store_ready;
   assign fly_put = bare_go || (store_go && last);
   berth_lutfifo #(.WIDTH(INFO), .DEPTH(16)) flies (
@@ -123,8 +123,8 @@ module berth_raw_rx #(
     store       = '0;
     store.bus   = 1'b1;
     store.place = place_q;
-    store.len   = last ? len_q : e_q.first.len[12:0];
-    store.va    = e_q.first.addr;
+    store.len   = last ? len_q : e_q.sge_0.len[12:0];
+    store.va    = e_q.sge_0.va;
     store.tag   = {2'b11, 5'd0, last};
   end
   wire end_last = stored_valid && stored.tag[0];
@@ -140,12 +140,18 @@ module berth_raw_rx #(
   wire ready = fly_valid && (f_bare || ended_valid);
   logic told_q, freed_q;            // of what is at hand the completion is out, the slot is free
   assign done_valid = ready && !told_q;
+  berth_wqe_pkg::cqe_t cqe;
   always_comb begin
-    done.cqn   = cqns[8*f_q+:8];
-    done.words = {16'd0, f_count, 32'd0, 16'd0, berth_regs_pkg::OP_RECV[7:0],
-                  f_bare && !f_failed ? berth_regs_pkg::WC_BAD_WQE[7:0]
-                  : f_bare || ended_bad ? berth_regs_pkg::WC_LOCAL_PROTECTION[7:0] : berth_regs_pkg::WC_OK[7:0],
-                  berth_regs_pkg::RAW_QPN + 32'(f_q), 19'd0, f_len, f_id};
+    done.cqn     = cqns[8*f_q+:8];
+    cqe          = '0;
+    cqe.wr_id    = f_id;
+    cqe.byte_len = 32'(f_len);
+    cqe.qpn      = berth_regs_pkg::RAW_QPN + 32'(f_q);
+    cqe.status   = f_bare && !f_failed ? berth_regs_pkg::WC_BAD_WQE[7:0]
+                 : f_bare || ended_bad ? berth_regs_pkg::WC_LOCAL_PROTECTION[7:0] : berth_regs_pkg::WC_OK[7:0];
+    cqe.opcode   = berth_regs_pkg::OP_RECV[7:0];
+    cqe.credit   = 32'(f_count);
+    done.words   = cqe[7*32-1:0];
   end
   wire frees = ready && !freed_q && !f_bare;
   assign free_valid = drop || frees;
@@ -190,7 +196,7 @@ module berth_raw_rx #(
       SUM: begin
         form_q  <= form;
         long_q  <= 32'(len_q) > e_q.length;
-        sum_q   <= 34'(e_q.first.len) + (two ? 34'(e_q.second.len) : 34'd0) + (three ? 34'(e_q.third.len) : 34'd0);
+        sum_q   <= 34'(e_q.sge_0.len) + (two ? 34'(e_q.sge_1.len) : 34'd0) + (three ? 34'(e_q.sge_2.len) : 34'd0);
         state_q <= JUDGE;
       end
       JUDGE: begin
@@ -204,8 +210,8 @@ module berth_raw_rx #(
         if (store_go) begin
           len_q     <= len_q - store.len;
           place_q   <= place_q + 18'(store.len);
-          e_q.first  <= e_q.second;
-          e_q.second <= e_q.third;
+          e_q.sge_0 <= e_q.sge_1;
+          e_q.sge_1 <= e_q.sge_2;
           if (last) state_q <= IDLE;
         end
     endcase
@@ -232,7 +238,7 @@ module berth_raw_rx #(
     if (!rst) begin
       assert (!frame_taken || head_room);
       assert (!end_last || ended_room);
-      assert (!store_valid || e_q.first.len != 32'd0);
+      assert (!store_valid || e_q.sge_0.len != 32'd0);
     end
-  wire unused = &{1'b0, stored, head, e_q};
+  wire unused = &{1'b0, stored, head, e_q, cqe.phase};
 endmodule

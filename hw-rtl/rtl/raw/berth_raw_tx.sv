@@ -51,7 +51,7 @@ module berth_raw_tx #(
   logic [QW-1:0] q_q, next_q;
   logic any, e_failed_q, form_q, good_q;
   logic [15:0] e_count_q;
-  berth_card_pkg::raw_wqe_t e_q;
+  berth_wqe_pkg::raw_wqe_t e_q;
   logic [33:0] sum_q;
   always_comb begin
     any    = 1'b0;
@@ -68,9 +68,9 @@ module berth_raw_tx #(
   wire form = e_q.opcode == berth_regs_pkg::OP_SEND[7:0] && (e_q.flags & ~berth_regs_pkg::SEND_UNSIGNALLED[7:0]) == 8'd0
       && e_q.num_sge != 16'd0 && e_q.num_sge <= berth_regs_pkg::RAW_SGES[15:0]
       && e_q.length >= berth_regs_pkg::RAW_LEAST_BYTES && e_q.length <= berth_regs_pkg::RAW_FRAME_BYTES
-      && e_q.first.len != 32'd0 && e_q.first.reserved == 32'd0
-      && (!two || (e_q.second.len != 32'd0 && e_q.second.reserved == 32'd0))
-      && (!three || (e_q.third.len != 32'd0 && e_q.third.reserved == 32'd0));
+      && e_q.sge_0.len != 32'd0 && e_q.sge_0.reserved == 32'd0
+      && (!two || (e_q.sge_1.len != 32'd0 && e_q.sge_1.reserved == 32'd0))
+      && (!three || (e_q.sge_2.len != 32'd0 && e_q.sge_2.reserved == 32'd0));
 
   // ---- The table of frames: [done, mac) are given to the MAC, or are to be skipped; [mac, put) are being read ----------
   logic [FW:0] put_q, mac_q, done_q;
@@ -89,14 +89,14 @@ module berth_raw_tx #(
   // ---- Reads: of the frame that was put last ---------------------------------------------------------------------------
   logic [1:0] range_q;                 // ranges that are left
   logic [17:0] place_q;
-  berth_card_pkg::raw_sge_t first_q, second_q, third_q;
+  berth_wqe_pkg::sge_t first_q, second_q, third_q;
   logic [FW-1:0] tag_q;
   always_comb begin
     load       = '0;
     load.bus   = 1'b1;
     load.place = place_q;
     load.len   = first_q.len[12:0];
-    load.va    = first_q.addr;
+    load.va    = first_q.va;
     load.tag   = {2'b11, 6'(tag_q)};
   end
   assign load_valid = state_q == LOAD;
@@ -132,11 +132,18 @@ module berth_raw_tx #(
   wire tells = i_failed || !i_quiet;
   wire done_go = ready && (!tells || done_ready);
   assign done_valid = ready && tells;
+  berth_wqe_pkg::cqe_t cqe;
   always_comb begin
-    done.cqn   = cqns[8*i_q+:8];
-    done.words = {16'd0, i_count, 32'd0, 16'd0, berth_regs_pkg::OP_SEND[7:0],
-                  i_bad[0] ? berth_regs_pkg::WC_BAD_WQE[7:0] : i_failed ? berth_regs_pkg::WC_LOCAL_PROTECTION[7:0]
-                  : berth_regs_pkg::WC_OK[7:0], berth_regs_pkg::RAW_QPN + 32'(i_q), 19'd0, i_len, i_id};
+    done.cqn     = cqns[8*i_q+:8];
+    cqe          = '0;
+    cqe.wr_id    = i_id;
+    cqe.byte_len = 32'(i_len);
+    cqe.qpn      = berth_regs_pkg::RAW_QPN + 32'(i_q);
+    cqe.status   = i_bad[0] ? berth_regs_pkg::WC_BAD_WQE[7:0] : i_failed ? berth_regs_pkg::WC_LOCAL_PROTECTION[7:0]
+                 : berth_regs_pkg::WC_OK[7:0];
+    cqe.opcode   = berth_regs_pkg::OP_SEND[7:0];
+    cqe.credit   = 32'(i_count);
+    done.words   = cqe[7*32-1:0];
   end
   assign ev_bad  = done_go && i_failed;
   assign ev_sent = done_go && !i_failed;
@@ -161,7 +168,7 @@ module berth_raw_tx #(
       end
       SUM: begin
         form_q  <= form;
-        sum_q   <= 34'(e_q.first.len) + (two ? 34'(e_q.second.len) : 34'd0) + (three ? 34'(e_q.third.len) : 34'd0);
+        sum_q   <= 34'(e_q.sge_0.len) + (two ? 34'(e_q.sge_1.len) : 34'd0) + (three ? 34'(e_q.sge_2.len) : 34'd0);
         state_q <= JUDGE;
       end
       JUDGE: begin
@@ -169,13 +176,14 @@ module berth_raw_tx #(
         state_q <= PLACING;
       end
       PLACING: begin
-        {third_q, second_q, first_q} <= {e_q.third, e_q.second, e_q.first};
+        {third_q, second_q, first_q} <= {e_q.sge_2, e_q.sge_1, e_q.sge_0};
         range_q <= e_q.num_sge[1:0];
         place_q <= PLACE + 18'({unit_q, 6'd0});
         tag_q   <= put_at;
         if (put_go) begin
           put_q <= put_q + 1'b1;
-          infos[put_at] <= {q_q, e_failed_q, !good_q && !e_failed_q, e_q.flags[4], e_failed_q ? 64'd0 : e_q.wr_id,
+          infos[put_at] <= {q_q, e_failed_q, !good_q && !e_failed_q,
+                            (e_q.flags & berth_regs_pkg::SEND_UNSIGNALLED[7:0]) != 8'd0, e_failed_q ? 64'd0 : e_q.wr_id,
                             e_failed_q || !good_q ? 13'd0 : e_q.length[12:0], e_count_q};
           spans[put_at] <= {unit_q, e_q.length[12:0]};
           unit_q  <= good_q ? unit_q + UW'(units) : unit_q;
@@ -231,5 +239,5 @@ module berth_raw_tx #(
       assert (!wl_valid || done_q != mac_q);
       assert (free_q <= (UW+1)'(1 << UW));
     end
-  wire unused = &{1'b0, loaded, e_q, i_bad[1], first_q};
+  wire unused = &{1'b0, loaded, e_q, i_bad[1], first_q, cqe.phase};
 endmodule

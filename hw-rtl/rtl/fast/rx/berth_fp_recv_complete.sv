@@ -221,6 +221,29 @@ module berth_fp_recv_complete #(
   assign va    = done_sge.va + 64'(at_q);
   assign rest  = done_sge.len - at_q;
   assign bound = 21'h10_0000 - {1'b0, va[19:0]};
+  // ---- completions ---------------------------------------------------------------------
+  berth_wqe_pkg::cqe_t cqe, shown;
+  assign shown = {32'd0, fcq.words};
+  always_comb begin
+    cqe        = '0;
+    cqe.qpn    = 32'(q_q);
+    cqe.opcode = OP_RECV;
+    if (local_q) begin
+      cqe.wr_id  = l_q.wr_id;
+      cqe.status = l_q.status;
+    end else begin
+      cqe.wr_id    = wr_id;
+      cqe.byte_len = d_q.len;
+      cqe.status   = berth_regs_pkg::WC_OK[7:0];
+      if (d_q.write) cqe.opcode = OP_WRITE;
+      if (d_q.solicited) cqe.flags = cqe.flags | berth_regs_pkg::CQE_PUSH[15:0];
+      if (d_q.has_imm) cqe.flags = cqe.flags | berth_regs_pkg::CQE_IMMEDIATE[15:0];
+      if (d_q.invalidated) cqe.flags = cqe.flags | berth_regs_pkg::CQE_INVALIDATED[15:0];
+      if (d_q.has_imm || d_q.invalidated) cqe.remaining = d_q.imm;
+      cqe.credit = d_q.credit;
+    end
+  end
+
   assign chunk = rest < 32'(bound) ? rest[20:0] : bound;
 
   always_ff @(posedge clk) begin
@@ -239,19 +262,14 @@ module berth_fp_recv_complete #(
       CMD: begin
         state_q      <= IDLE;
         st_completed <= recvs;
-        st_shown     <= fcq_valid && fcq.words[3*32+:QW] == cmd_q;
+        st_shown     <= fcq_valid && shown.qpn[QW-1:0] == cmd_q;
       end
       WRITE:
       if (may) begin
         fcq_valid <= !only || (fcq_valid && !fcq_ready);
         if (!only) begin
           fcq.cqn   <= cqn;
-          if (local_q)
-            fcq.words <= {64'd0, 16'd0, OP_RECV, l_q.status, 32'(q_q), 32'd0, l_q.wr_id};
-          else
-            fcq.words <= {d_q.credit, d_q.has_imm || d_q.invalidated ? d_q.imm : 32'd0, 13'd0, d_q.invalidated, d_q.has_imm, d_q.solicited,
-                         d_q.write ? OP_WRITE : OP_RECV, 8'd0,
-                         32'(q_q), d_q.len, wr_id};
+          fcq.words <= cqe[7*32-1:0];
         end
         sge_q    <= first;
         left_q   <= sges;
@@ -288,7 +306,7 @@ module berth_fp_recv_complete #(
     end
   end
 
-  wire unused = &{1'b0, d_q.quiet, l_q, ring};
+  wire unused = &{1'b0, d_q.quiet, l_q, ring, cqe.phase, shown};
 
   // A receive that was a credit has ranges that are not empty.
   always_ff @(posedge clk) if (!rst && state_q == RELEASE) assert (chunk != '0);

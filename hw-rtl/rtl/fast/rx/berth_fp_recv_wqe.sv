@@ -248,6 +248,8 @@ module berth_fp_recv_wqe #(
   end
   logic [HOST_W-1:0] word;
   logic [127:0] part;
+  berth_wqe_pkg::wqe_header_t header;
+  berth_wqe_pkg::sge_t range;
   logic part_re;
   logic [TW+4:0] part_at;     // 16-byte part in the buffer
   logic [2:0] lane_q;
@@ -268,6 +270,8 @@ module berth_fp_recv_wqe #(
     part = word[127:0];
     for (int unsigned i = 0; i < LANES; i++) if (lane_q == 3'(i)) part = word[128*i+:128];
   end
+  assign header = part;
+  assign range  = part;
 
   // ---- parse: header, ranges, end -----------------------------------------------------------------
   typedef enum logic [1:0] {P_IDLE, P_HEADER, P_SGE, P_END} parse_t;
@@ -298,8 +302,8 @@ module berth_fp_recv_wqe #(
       default:  ;
     endcase
   end
-  assign sge.va   = part[63:0];
-  assign sge.len  = part[95:64];
+  assign sge.va   = range.va;
+  assign sge.len  = range.len;
   assign sge_we   = p_state_q == P_SGE && sge.len != '0;
   assign sge_at   = {b_q, sge_tail_q[7:0]};
   assign size_bad = sum_q != 35'(length_q) || length_q > 32'h8000_0000;
@@ -358,19 +362,19 @@ module berth_fp_recv_wqe #(
       end
       P_HEADER: begin
         first_q   <= 1'b0;
-        n_q       <= part[18:16];
+        n_q       <= header.num_sge[2:0];
         k_q       <= 4'd2;
-        length_q  <= part[63:32];
-        wr_id_q   <= part[127:64];
+        length_q  <= header.length;
+        wr_id_q   <= header.wr_id;
         sum_q     <= '0;
         ranges_q  <= '0;
-        wqe_bad_q <= part[7:0] != OP_RECV || part[15:8] != '0 || part[31:16] > 16'(MAX_SGE);
+        wqe_bad_q <= header.opcode != OP_RECV || header.flags != '0 || header.num_sge > 16'(MAX_SGE);
         if (first_q) begin
           parsed_now_q <= pushed[24:9];
           sge_tail_q   <= pushed[8:0];
           sge_start_q  <= pushed[8:0];
         end else sge_start_q <= sge_tail_q;
-        p_state_q <= part[31:16] == '0 || part[31:16] > 16'(MAX_SGE) ? P_END : P_SGE;
+        p_state_q <= header.num_sge == '0 || header.num_sge > 16'(MAX_SGE) ? P_END : P_SGE;
       end
       P_SGE: begin
         k_q <= k_q + 4'd1;
@@ -380,7 +384,7 @@ module berth_fp_recv_wqe #(
           ranges_q   <= ranges_q + 3'd1;
         end
         // no reserved bits, no range over the end of the address space
-        if (part[127:96] != '0 || (65'(sge.va) + 65'(sge.len)) >> 64 != '0) wqe_bad_q <= 1'b1;
+        if (range.reserved != '0 || (65'(sge.va) + 65'(sge.len)) >> 64 != '0) wqe_bad_q <= 1'b1;
         if (k_q == 4'(n_q) + 4'd1) p_state_q <= P_END;
       end
       default: begin

@@ -127,6 +127,16 @@ module berth_fp_send_complete #(
     berth_card_pkg::completion_t give_cqe_q;
     logic [7:0] opcode;
     assign opcode    = e_write ? OP_WRITE : e_atomic ? (e_adds ? OP_FETCH_ADD : OP_CMP_SWAP) : e_read ? OP_READ : e_delay ? OP_DELAY : e_bind ? OP_BIND : e_nothing ? OP_NOP : OP_SEND;
+    berth_wqe_pkg::cqe_t cqe;
+    always_comb begin
+        cqe          = '0;
+        cqe.wr_id    = e_id;
+        cqe.byte_len = e_len;
+        cqe.qpn      = 32'(q_q);
+        cqe.status   = over ? status : err;
+        cqe.opcode   = opcode;
+        cqe.credit   = {16'd0, head + 16'd1};
+    end
     assign take      = op_q == LOOK && done && !give_q;
     assign fcq_valid = give_q && !silent_q;
     assign given     = give_q && (silent_q || fcq_ready);
@@ -140,7 +150,7 @@ module berth_fp_send_complete #(
             give_of_q  <= q_q;
             give_row_q <= {head + 16'd1, e_ctxs, over || err == 8'd0 ? err : berth_regs_pkg::WC_FLUSHED[7:0]};
             give_cqe_q.cqn   <= cqn;
-            give_cqe_q.words <= {16'd0, head + 16'd1, 32'd0, 16'd0, opcode, over ? status : err, 32'(q_q), e_len, e_id};
+            give_cqe_q.words <= cqe[7*32-1:0];
         end
         if (rst) give_q <= 1'b0;
     end
@@ -180,5 +190,5 @@ module berth_fp_send_complete #(
     end
 
     logic unused;
-    assign unused = &{1'b0, cfg.data, cfg_queue, element, sent_data, acked_data, beyond, work_busy};
+    assign unused = &{1'b0, cfg.data, cfg_queue, element, sent_data, acked_data, beyond, work_busy, cqe.phase};
 endmodule

@@ -269,7 +269,8 @@ module berth_fp_send_wqe #(
     logic              line_read;
     logic [LF+4:0]     line_addr;      // 16-byte line
     logic [LF+4:0]     line_addr_q;
-    logic [127:0]      fetched_line, line;
+    logic [127:0]      fetched_line;
+    berth_wqe_pkg::sge_t line;
     berth_fp_mem #(.WIDTH(HOST_W), .DEPTH(1 << AW), .OWN(1'b1)) m_lines (.clk(clk), .we(qc_valid),
         .waddr({qc.tag[LF-1:0], qc.off[8:4+LL]}), .wdata(qc_data),
         .re(line_read), .raddr(line_addr[LF+4:LL]), .rdata(line_beat));
@@ -293,14 +294,11 @@ module berth_fp_send_wqe #(
     logic [15:0]   elems_q;
     logic [LC:0]   ctxs_q, ctxs_new_q;
     logic          fresh_q;             // the rows have just been read
-    logic [15:0]   h_sges_q;
-    logic [7:0]    h_opcode_q, h_flags_q;
-    logic [31:0]   h_len_q;
-    logic [63:0]   h_id_q;
+    berth_wqe_pkg::wqe_header_t h_q;
     logic [31:0]   sum_q;
     logic          over_q;              // the sum does not fit, or an SGE is malformed
     logic [DATA_W-1:0] data_q;
-    logic [127:0]  ext_q;               // what stands in front of SGEs and data
+    berth_wqe_pkg::sge_t ext_q;         // what stands in front of SGEs and data
     logic          head_here, head_err, plain, bell_fits;
     logic [LF-1:0] head_idx;
     logic [QW-1:0] head_qp;
@@ -351,42 +349,42 @@ module berth_fp_send_wqe #(
     logic          bare;                 // it has no flags but those that any element may have
     berth_row_pkg::send_bind_t scope;    // of a BIND
     logic          bad;
-    assign delay     = h_opcode_q == OP_DELAY;
-    assign binds     = h_opcode_q == OP_BIND;
-    assign nothing   = h_opcode_q == OP_NOP || delay || binds;
-    assign scope     = {16'd0, h_sges_q};
-    assign bare      = (h_flags_q & ~(FENCE | UNSIGNALLED)) == 8'd0;
-    assign inl       = (h_flags_q & INLINED) != 8'd0;
-    assign invalidates = (h_flags_q & INVALIDATE) != 8'd0;
-    assign imm       = (h_flags_q & IMMEDIATE) != 8'd0 || invalidates;
-    assign write     = h_opcode_q == OP_WRITE;
-    assign adds      = h_opcode_q == OP_FETCH_ADD;
-    assign atomic    = h_opcode_q == OP_CMP_SWAP || adds;
-    assign reads     = h_opcode_q == OP_READ || atomic;
+    assign delay     = h_q.opcode == OP_DELAY;
+    assign binds     = h_q.opcode == OP_BIND;
+    assign nothing   = h_q.opcode == OP_NOP || delay || binds;
+    assign scope     = {16'd0, h_q.num_sge};
+    assign bare      = (h_q.flags & ~(FENCE | UNSIGNALLED)) == 8'd0;
+    assign inl       = (h_q.flags & INLINED) != 8'd0;
+    assign invalidates = (h_q.flags & INVALIDATE) != 8'd0;
+    assign imm       = (h_q.flags & IMMEDIATE) != 8'd0 || invalidates;
+    assign write     = h_q.opcode == OP_WRITE;
+    assign adds      = h_q.opcode == OP_FETCH_ADD;
+    assign atomic    = h_q.opcode == OP_CMP_SWAP || adds;
+    assign reads     = h_q.opcode == OP_READ || atomic;
     assign ext       = imm || write || reads || binds;
     assign exts      = {atomic, ext && !atomic};
     assign ext_line  = ext && line_q == 3'd1;
     assign operands  = atomic && line_q == 3'd2;
     assign data_line = line_q - {1'b0, exts};
-    assign lines     = {1'b0, exts} + (!inl ? binds || h_sges_q > most_sges(bell_q, exts) ? 3'd0 : h_sges_q[2:0] : bell_q ? 3'd0 : 3'(DATA_LINES));
+    assign lines     = {1'b0, exts} + (!inl ? binds || h_q.num_sge > most_sges(bell_q, exts) ? 3'd0 : h_q.num_sge[2:0] : bell_q ? 3'd0 : 3'(DATA_LINES));
     assign last_line = line_q == lines;
-    assign sge_used  = p_q == P_LINE && !inl && !ext_line && !operands && line[95:64] != 32'd0;
-    assign bad       = !(h_opcode_q == OP_SEND || (write && remote_p) || (reads && reads_p && bare)
-                         || (nothing && bare && (binds ? {scope.zero_31_8, scope.waits, scope.zero_6_6, scope.zero_4_3} == '0 : h_sges_q == 16'd0 && (delay || h_len_q == 32'd0))))
-                       || (h_flags_q & ~(PUSH | INLINED | IMMEDIATE | FENCE | UNSIGNALLED | INVALIDATE)) != 8'd0
-                       || (invalidates && (h_opcode_q != OP_SEND || (h_flags_q & IMMEDIATE) != 8'd0))
-                       || (ext && !binds && !message_p) || (atomic && h_len_q != ATOMIC_BYTES)
-                       || (h_len_q[31] && !binds) || over_q
-                       || (inl ? h_len_q > (!bell_q ? MAX_INLINE : ext ? SLOT_INLINE - 32'd16 : SLOT_INLINE) || h_sges_q != 16'd0
-                               : !nothing && (h_sges_q > most_sges(bell_q, exts) || sum_q != h_len_q));
+    assign sge_used  = p_q == P_LINE && !inl && !ext_line && !operands && line.len != 32'd0;
+    assign bad       = !(h_q.opcode == OP_SEND || (write && remote_p) || (reads && reads_p && bare)
+                         || (nothing && bare && (binds ? {scope.zero_31_8, scope.waits, scope.zero_6_6, scope.zero_4_3} == '0 : h_q.num_sge == 16'd0 && (delay || h_q.length == 32'd0))))
+                       || (h_q.flags & ~(PUSH | INLINED | IMMEDIATE | FENCE | UNSIGNALLED | INVALIDATE)) != 8'd0
+                       || (invalidates && (h_q.opcode != OP_SEND || (h_q.flags & IMMEDIATE) != 8'd0))
+                       || (ext && !binds && !message_p) || (atomic && h_q.length != ATOMIC_BYTES)
+                       || (h_q.length[31] && !binds) || over_q
+                       || (inl ? h_q.length > (!bell_q ? MAX_INLINE : ext ? SLOT_INLINE - 32'd16 : SLOT_INLINE) || h_q.num_sge != 16'd0
+                               : !nothing && (h_q.num_sge > most_sges(bell_q, exts) || sum_q != h_q.length));
 
     assign worked_off  = p_q == P_END && left_q == 3'd1 && !bell_q;
     assign elem_we     = p_q == P_END;
     assign elem_q      = pq_q;
     assign elem_idx    = elems_q[LE-1:0];
-    assign element.len    = nothing ? 32'd0 : h_len_q;
+    assign element.len    = nothing ? 32'd0 : h_q.length;
     assign element.bad    = bad;
-    assign element.push   = (h_flags_q & PUSH) != 8'd0;
+    assign element.push   = (h_q.flags & PUSH) != 8'd0;
     assign element.inlined = inl;
     assign element.has_imm = imm;
     assign element.invalidate = invalidates;
@@ -394,23 +392,24 @@ module berth_fp_send_wqe #(
     assign element.read    = reads && !bad;
     assign element.atomic  = atomic && !bad;
     assign element.adds    = adds;
-    assign element.fence   = (h_flags_q & FENCE) != 8'd0;
-    assign element.quiet   = (h_flags_q & UNSIGNALLED) != 8'd0;
+    assign element.fence   = (h_q.flags & FENCE) != 8'd0;
+    assign element.quiet   = (h_q.flags & UNSIGNALLED) != 8'd0;
     assign element.nothing = nothing;
     assign element.delay   = delay;
     assign element.bind_key = binds && !bad;
-    assign element.span     = {ext_q[127:96], h_len_q};
+    assign element.span     = {ext_q.reserved, h_q.length};
     assign element.one_shot = scope.one_shot;
     assign element.rights   = scope.rights;
-    assign {element.imm, element.key} = ext_q[127:64];
-    assign element.va      = delay ? {32'd0, h_len_q} : ext_q[63:0];
-    assign element.wr_id  = h_id_q;
+    assign element.imm      = ext_q.reserved;
+    assign element.key      = ext_q.len;
+    assign element.va      = delay ? {32'd0, h_q.length} : ext_q.va;
+    assign element.wr_id  = h_q.wr_id;
     assign element.ctxs   = 9'(bad ? ctxs_q : ctxs_new_q);
     assign elem_data   = data_q;
     assign ctx_we      = sge_used;
     assign ctx_idx     = ctxs_new_q[LC-1:0];
-    assign ctx_data.va  = line[63:0];
-    assign ctx_data.len = line[95:64];
+    assign ctx_data.va  = line.va;
+    assign ctx_data.len = line.len;
     assign row_we      = elem_we || init_ack[0];
     assign row_q       = init_ack[0] ? init_q : pq_q;
     assign row_elems   = init_ack[0] ? 16'd0 : elems_q + 16'd1;
@@ -419,15 +418,15 @@ module berth_fp_send_wqe #(
     assign parsed_q     = row_q;
     assign parsed_elems = row_elems;
 
-    logic [127:0] header;
+    berth_wqe_pkg::wqe_header_t header;
     logic         header_ext;              // a line stands in front of SGEs and data
-    logic         header_inl;              // h_flags_q has not its flags yet
+    logic         header_inl;              // h_q.flags has not its flags yet
     logic         header_lines;            // there is a line to read behind it
     assign header = bell_q ? fdb.wqe[127:0] : fetched_line;
-    assign header_ext = (header[15:8] & (IMMEDIATE | INVALIDATE)) != 8'd0 || header[7:0] == OP_WRITE || header[7:0] == OP_READ || header[7:0] == OP_BIND
-                       || header[7:0] == OP_CMP_SWAP || header[7:0] == OP_FETCH_ADD;
-    assign header_inl = (header[15:8] & INLINED) != 8'd0;
-    assign header_lines = header_ext || (header_inl ? !bell_q : header[31:16] != 16'd0 && header[31:16] <= most_sges(bell_q, 2'd0));
+    assign header_ext = (header.flags & (IMMEDIATE | INVALIDATE)) != 8'd0 || header.opcode == OP_WRITE || header.opcode == OP_READ || header.opcode == OP_BIND
+                       || header.opcode == OP_CMP_SWAP || header.opcode == OP_FETCH_ADD;
+    assign header_inl = (header.flags & INLINED) != 8'd0;
+    assign header_lines = header_ext || (header_inl ? !bell_q : header.num_sge != 16'd0 && header.num_sge <= most_sges(bell_q, 2'd0));
 
     // SGEs that an element may have behind its header and so many more lines.
     function automatic logic [15:0] most_sges(input logic bell, input logic [1:0] behind);
@@ -465,7 +464,7 @@ module berth_fp_send_wqe #(
             end
             P_BELL: p_q <= bell_fits ? P_HEAD : P_IDLE;
             P_HEAD: begin
-                {h_id_q, h_len_q, h_sges_q, h_flags_q, h_opcode_q} <= header;
+                h_q        <= header;
                 data_q     <= DATA_W'(header_ext ? {128'd0, fdb.wqe[447:256]} : fdb.wqe[447:128]);
                 sum_q      <= 32'd0;
                 over_q     <= 1'b0;
@@ -481,16 +480,16 @@ module berth_fp_send_wqe #(
                 line_q <= line_q + 3'd1;
                 if (ext_line) begin
                     ext_q  <= line;
-                    over_q <= !binds && ((!write && !reads && line[95:0] != 96'd0) || (!imm && line[127:96] != 32'd0)
-                                         || (atomic && line[2:0] != 3'd0));
+                    over_q <= !binds && ((!write && !reads && {line.len, line.va} != 96'd0) || (!imm && line.reserved != 32'd0)
+                                         || (atomic && line.va[2:0] != 3'd0));
                 end else if (operands) begin
                     data_q[127:0] <= line;
-                    over_q        <= over_q || (adds && line[127:64] != 64'd0);
+                    over_q        <= over_q || (adds && {line.reserved, line.len} != 64'd0);
                 end else if (inl) begin
                     for (int unsigned i = 0; i < DATA_LINES; i++)
                         if (data_line == 3'(i + 1)) data_q[128*i +: 128] <= line;
                 end else begin
-                    {over_q, sum_q} <= {over_q || line[127:95] != 33'd0, 32'd0} | ({1'b0, sum_q} + {1'b0, line[95:64]});
+                    {over_q, sum_q} <= {over_q || {line.reserved, line.len[31]} != 33'd0, 32'd0} | ({1'b0, sum_q} + {1'b0, line.len});
                     if (sge_used) ctxs_new_q <= ctxs_new_q + 1'b1;
                 end
                 if (last_line) p_q <= P_END;
