@@ -184,7 +184,14 @@ const EXTRA: Table = &[
     ("CMD_PUSHES", host::CMD_PUSHES as u64, " Places for pushed commands."),
     ("STATS_BYTES", host::STATS_BYTES as u64, " Bytes of the statistics RAM."),
     ("ENTRY_BYTES", ring::ENTRY_BYTES as u64, " Bytes of an entry of the command or event ring."),
+    ("EVENT_PHASE", ring::EVENT_PHASE as u64, " Word of an event whose bit 31 is the phase."),
     ("CMD_FIRST_FW", ring::CMD_FIRST_FW as u64, " First command opcode that firmware carries out."),
+    ("INSTALL_PAGES", ring::INSTALL_PAGES as u64, " Most pages of a `CMD_PAGE_INSTALL`."),
+    ("INSTALL_ASID", ring::INSTALL_ASID as u64, " Word of it with the address space."),
+    ("INSTALL_VPN", ring::INSTALL_VPN as u64, " First of two words with the number of the first virtual page."),
+    ("INSTALL_FIRST", ring::INSTALL_FIRST as u64, " First word with a page."),
+    ("EVICT_PAGES", ring::EVICT_PAGES as u64, " Most pages of a `CMD_PAGE_EVICT`."),
+    ("EVICT_FIRST", ring::EVICT_FIRST as u64, " First word of it, and of its answer, with pages."),
     ("CQE_BYTES", wqe::CQE_BYTES as u64, " Bytes of a completion."),
     ("OP_SEND", wqe::OP_SEND as u64, " Opcode of a send, in its queue element and its completion."),
     ("OP_RECV", wqe::OP_RECV as u64, " Opcode of a receive, likewise."),
@@ -297,6 +304,12 @@ fn package(others: &[(&str, u64)]) -> String {
     for (_, record) in cpu::CPU_RECORDS {
         packed(&mut out, "cpu", record);
     }
+    writeln!(
+        out,
+        "\n    // Messages of the rings: those that the RTL carries out or sends, up to their last word in use"
+    )
+    .unwrap();
+    crate::gen_ring::structs(&mut out);
     emit(&mut out, "Layout beyond the tables", EXTRA);
     emit(&mut out, "Packet RAM", &packet_ram);
     writeln!(out, "\nendpackage").unwrap();
@@ -341,7 +354,7 @@ fn messages() -> String {
         out,
         "# Messages of the rings\n\nWhere the fields of commands and events lie in their 16 words; their meaning is in \
          [registers.md](registers.md). Bits 7:0 of word 0 are the opcode or kind, word {} of a command its cookie. Numbers \
-         of 64 bits have their low half first. `CMD_PAGE_INSTALL`, `CMD_PAGE_EVICT` and `EV_PAGE_EVICTED` are described there.",
+         of 64 bits have their low half first.",
         message::COOKIE
     )
     .unwrap();
@@ -365,7 +378,7 @@ fn messages() -> String {
             }
         }
     }
-    out
+    out + &crate::gen_ring::pages()
 }
 
 /// A text in a table of the documentation.

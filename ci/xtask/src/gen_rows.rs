@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
+use berth_abi::Field;
 use berth_abi::rows::{self, Record, Word, event, recv, send};
 
 use crate::r#gen::{NOTE, Table, cell, first_sentence};
@@ -25,21 +26,34 @@ const HALVES: [Half; 2] = [
 
 /// The name of a record's type in SystemVerilog.
 pub fn type_name(prefix: &str, record: &Record) -> String {
-    let words = record.name.chars().flat_map(|c| c.is_uppercase().then_some('_').into_iter().chain([c]));
-    format!("{prefix}{}_t", words.collect::<String>()).to_lowercase().trim_start_matches('_').to_owned()
+    let prefix = prefix.to_lowercase();
+    let between = if prefix.is_empty() { "" } else { "_" };
+    format!("{prefix}{between}{}_t", snake(record.name))
 }
 
-/// Declares `record` as a packed struct. Bits that no field has are `zero_HIGH_LOW`.
+/// The name of a Rust type as SystemVerilog has it.
+pub fn snake(name: &str) -> String {
+    let words = name.chars().flat_map(|c| c.is_uppercase().then_some('_').into_iter().chain([c]));
+    words.collect::<String>().to_lowercase().trim_start_matches('_').to_owned()
+}
+
+/// Declares `record` as a packed struct.
 pub fn packed(out: &mut String, prefix: &str, record: &Record) {
+    packed_fields(out, &type_name(prefix, record), record.bits, record.fields);
+}
+
+/// Declares a packed struct of so many bits with these fields, from the highest to the lowest. Bits that no field has are
+/// `zero_HIGH_LOW`.
+pub fn packed_fields(out: &mut String, type_name: &str, bits: u32, fields: &[Field]) {
     writeln!(out, "    typedef struct packed {{").unwrap();
-    let mut above = record.bits;
+    let mut above = bits;
     let gap = |out: &mut String, above: u32, high: u32| {
         if above > high + 1 {
             writeln!(out, "        logic [{}:0] zero_{}_{};", above - high - 2, above - 1, high + 1).unwrap();
         }
     };
-    for &(name, high, low, text) in record.fields {
-        assert!(high < above && low <= high, "{}: {name} overlaps the field above it", record.name);
+    for &(name, high, low, text) in fields {
+        assert!(high < above && low <= high, "{type_name}: {name} overlaps the field above it");
         gap(out, above, high);
         writeln!(out, "        logic [{}:0] {name}; // {}", high - low, first_sentence(text)).unwrap();
         above = low;
@@ -47,7 +61,7 @@ pub fn packed(out: &mut String, prefix: &str, record: &Record) {
     if above > 0 {
         writeln!(out, "        logic [{}:0] zero_{}_0;", above - 1, above - 1).unwrap();
     }
-    writeln!(out, "    }} {};", type_name(prefix, record)).unwrap();
+    writeln!(out, "    }} {type_name};").unwrap();
 }
 
 /// The SystemVerilog package.

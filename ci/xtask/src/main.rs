@@ -20,6 +20,7 @@ mod functions;
 mod fuzz;
 mod fwimage;
 mod r#gen;
+mod gen_ring;
 mod gen_rows;
 mod gen_wqe;
 mod generated;

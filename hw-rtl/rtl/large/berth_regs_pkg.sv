@@ -556,6 +556,71 @@ package berth_regs_pkg;
         logic [15:0] ethertype; // Type of the frame
     } cpu_raw_filter_ports_t;
 
+    // Messages of the rings: those that the RTL carries out or sends, up to their last word in use
+    typedef struct packed {
+        logic [31:0] status; // `PAGE_*`
+        logic [31:0] tag; // Tag of the `EV_PAGE_NEED`
+        logic [23:0] zero_31_8;
+        logic [7:0] code; // Opcode or kind
+    } page_ready_t;
+    typedef struct packed {
+        logic [31:0] index; // Index in the translation table
+        logic [23:0] zero_31_8;
+        logic [7:0] code; // Opcode or kind
+    } page_revoke_t;
+    typedef struct packed {
+        logic [63:0] token; // What is written to `HOST_FENCE` then
+        logic [55:0] zero_63_8;
+        logic [7:0] code; // Opcode or kind
+    } fence_t;
+    typedef struct packed {
+        logic [31:0] len; // Bytes
+        logic [63:0] va; // Virtual address
+        logic [30:0] zero_127_97;
+        logic [0:0] write; // The card will write
+        logic [31:0] asid; // Address space
+        logic [31:0] tag; // Tag for the answer, see `TAG_*`
+        logic [23:0] zero_31_8;
+        logic [7:0] code; // Opcode or kind
+    } page_need_t;
+    typedef struct packed {
+        logic [31:0] len; // Bytes
+        logic [63:0] va; // Virtual address
+        logic [30:0] zero_127_97;
+        logic [0:0] wrote; // The card has written
+        logic [31:0] asid; // Address space
+        logic [31:0] tag; // Tag of the `EV_PAGE_NEED`
+        logic [23:0] zero_31_8;
+        logic [7:0] code; // Opcode or kind
+    } page_release_t;
+    typedef struct packed {
+        logic [31:0] cqn; // Completion queue
+        logic [23:0] zero_31_8;
+        logic [7:0] code; // Opcode or kind
+    } cq_notify_t;
+    typedef struct packed {
+        logic [31:0] qpn; // QP that it was for
+        logic [31:0] cqn; // Completion queue
+        logic [23:0] zero_31_8;
+        logic [7:0] code; // Opcode or kind
+    } cq_overrun_t;
+    typedef struct packed {
+        logic [19:0] zero_31_12;
+        logic [3:0] further; // Pages beside the first one
+        logic [7:0] code; // Opcode or kind
+    } pages_t;
+    typedef struct packed {
+        logic [0:0] write; // The card may write
+        logic [0:0] index_high; // Bit 12 of `index`
+        logic [49:0] page; // Bus address in pages of 4 KiB
+        logic [11:0] index; // Place in the translation table
+    } installed_page_t;
+    typedef struct packed {
+        logic [0:0] dropped; // The entry was dropped, else it is in use
+        logic [1:0] zero_14_13;
+        logic [12:0] index; // Place in the translation table
+    } evicted_page_t;
+
     // Layout beyond the tables
     localparam logic [31:0] CPU_FAST                 = 32'h82000000; // Bus address of the fast path's rows
     localparam logic [31:0] CPU_RAM                  = 32'h00000000; // Bus address of the firmware RAM (cached)
@@ -565,7 +630,14 @@ package berth_regs_pkg;
     localparam logic [31:0] CMD_PUSHES               = 32'h00000040; // Places for pushed commands
     localparam logic [31:0] STATS_BYTES              = 32'h00001000; // Bytes of the statistics RAM
     localparam logic [31:0] ENTRY_BYTES              = 32'h00000040; // Bytes of an entry of the command or event ring
+    localparam logic [31:0] EVENT_PHASE              = 32'h0000000f; // Word of an event whose bit 31 is the phase
     localparam logic [31:0] CMD_FIRST_FW             = 32'h00000010; // First command opcode that firmware carries out
+    localparam logic [31:0] INSTALL_PAGES            = 32'h00000006; // Most pages of a `CMD_PAGE_INSTALL`
+    localparam logic [31:0] INSTALL_ASID             = 32'h00000001; // Word of it with the address space
+    localparam logic [31:0] INSTALL_VPN              = 32'h00000002; // First of two words with the number of the first virtual page
+    localparam logic [31:0] INSTALL_FIRST            = 32'h00000004; // First word with a page
+    localparam logic [31:0] EVICT_PAGES              = 32'h0000000c; // Most pages of a `CMD_PAGE_EVICT`
+    localparam logic [31:0] EVICT_FIRST              = 32'h00000001; // First word of it, and of its answer, with pages
     localparam logic [31:0] CQE_BYTES                = 32'h00000020; // Bytes of a completion
     localparam logic [31:0] OP_SEND                  = 32'h00000001; // Opcode of a send, in its queue element and its completion
     localparam logic [31:0] OP_RECV                  = 32'h00000002; // Opcode of a receive, likewise

@@ -6,6 +6,8 @@
 //! Event entries carry a phase bit in bit 31 of their last word that changes each time
 //! round, beginning with 1.
 
+use super::Record;
+
 use super::rows::{recv, send};
 
 /// Bytes of an entry of either ring.
@@ -35,11 +37,11 @@ pub const CMD_FIRST_FW: u32 = 16;
 table! {
     /// Command opcodes (bits 7:0 of word 0), as (name, value, text).
     CMD_TABLE: u32 {
-    /// RTL. w0 bits 11:8 = further pages (0 to 5), w1 = ASID, w2, w3 = first virtual page number, the others follow it; pages from w4, 8 bytes each: bus address of the page (bits 61:12), index (bits 11:0, and bit 12 of it in bit 62), bit 63 the card may write. The entries become valid with use count 0.
+    /// RTL. Puts up to `INSTALL_PAGES` pages that follow each other into the translation table. The entries become valid with use count 0.
     CMD_PAGE_INSTALL = 1;
     /// RTL. Answers an `EV_PAGE_NEED`. Reaches firmware as `XLT_READY`.
     CMD_PAGE_READY = 2;
-    /// RTL. w0 bits 11:8 = further pages (0 to 11); w1 to w6 = indices, 16 bits each, bits 15:0 first: drop each entry whose use count is 0. All are answered by one `EV_PAGE_EVICTED`.
+    /// RTL. Of up to `EVICT_PAGES` entries drops each whose use count is 0. All are answered by one `EV_PAGE_EVICTED`.
     CMD_PAGE_EVICT = 3;
     /// RTL. Drops an entry whatever its use count.
     CMD_PAGE_REVOKE = 4;
@@ -109,7 +111,7 @@ table! {
     EV_PAGE_NEED = 1;
     /// RTL. A range is not in use any more.
     EV_PAGE_RELEASE = 2;
-    /// RTL. Answer to `CMD_PAGE_EVICT`, pages as there: 16 bits each, bits 12:0 = index, bit 15 = 1 dropped, 0 in use.
+    /// RTL. Answer to `CMD_PAGE_EVICT`: its pages, in their order.
     EV_PAGE_EVICTED = 3;
     /// RTL. A notification that was armed on a CQ has fired.
     EV_CQ_NOTIFY = 4;
@@ -141,11 +143,72 @@ pub const CRASH_EVENT: u32 = 3;
 /// Words of such an event; the others are 0.
 pub const CRASH_EVENT_WORDS: usize = 12;
 
-/// Bits of word 0 of a message about pages: how many there are beside the first one.
-pub const MORE_PAGES: u32 = 0xf << 8;
+records! { u32;
+    /// Word 0 of `CMD_PAGE_INSTALL`, `CMD_PAGE_EVICT` and `EV_PAGE_EVICTED`.
+    Pages {
+        /// Pages beside the first one.
+        further: 11 8,
+        /// Opcode or kind.
+        code: 7 0,
+    }
+}
+
+records! { u64;
+    /// A page of `CMD_PAGE_INSTALL`, from word `INSTALL_FIRST` on. Its number follows that of the page before.
+    InstalledPage {
+        /// The card may write.
+        write: 63 63,
+        /// Bit 12 of `index`.
+        index_high: 62 62,
+        /// Bus address in pages of 4 KiB.
+        page: 61 12,
+        /// Place in the translation table.
+        index: 11 0,
+    }
+}
+
+records! { u16;
+    /// A page of `EV_PAGE_EVICTED`, from word `EVICT_FIRST` on. In `CMD_PAGE_EVICT` there are indices alone, of 16 bits.
+    EvictedPage {
+        /// The entry was dropped, else it is in use.
+        dropped: 15 15,
+        /// Place in the translation table.
+        index: 12 0,
+    }
+}
+
+/// Bits of word 0 of a message about pages that say how many there are.
+pub const MORE_PAGES: u32 = Pages {
+    further: u32::MAX,
+    code: 0,
+}
+.word();
+/// Word of a `CMD_PAGE_INSTALL`: address space.
+pub const INSTALL_ASID: usize = 1;
+/// First of two words: number of the first virtual page.
+pub const INSTALL_VPN: usize = 2;
+/// First word with a page.
+pub const INSTALL_FIRST: usize = 4;
+/// First word of a `CMD_PAGE_EVICT` or `EV_PAGE_EVICTED` with pages, two each; the first one is in bits 15:0.
+pub const EVICT_FIRST: usize = 1;
 
 /// Pages that one `CMD_PAGE_INSTALL` can have, at most.
 pub const INSTALL_PAGES: usize = 6;
+
+/// Pages of a message with this word 0.
+const fn pages(word: u32) -> usize {
+    Pages::from_word(word).further as usize + 1
+}
+
+/// That word with one page more.
+const fn one_more(word: u32) -> u32 {
+    let head = Pages::from_word(word);
+    Pages {
+        further: head.further + 1,
+        ..head
+    }
+    .word()
+}
 
 /// Adds a page, with its place in the translation table and its bus address (below 2^62), to a command: to one of zeros,
 /// or to a `CMD_PAGE_INSTALL` for the page before; false if it is none, or full.
@@ -158,26 +221,32 @@ pub fn install_add(
 ) -> bool {
     let n = if entry[0] == 0 {
         entry[0] = CMD_PAGE_INSTALL;
-        entry[1] = asid;
-        entry[2] = vpn as u32;
-        entry[3] = (vpn >> 32) as u32;
+        entry[INSTALL_ASID] = asid;
+        entry[INSTALL_VPN] = vpn as u32;
+        entry[INSTALL_VPN + 1] = (vpn >> 32) as u32;
         0
     } else {
-        let n = (entry[0] >> 8 & 0xf) as usize + 1;
-        let first = super::wide(entry[2], entry[3]);
-        if entry[0] & 0xff != CMD_PAGE_INSTALL || n >= INSTALL_PAGES {
+        let head = Pages::from_word(entry[0]);
+        let n = pages(entry[0]);
+        let first = super::wide(entry[INSTALL_VPN], entry[INSTALL_VPN + 1]);
+        if head.code != CMD_PAGE_INSTALL || n >= INSTALL_PAGES {
             return false;
         }
-        if entry[1] != asid || first + n as u64 != vpn {
+        if entry[INSTALL_ASID] != asid || first + n as u64 != vpn {
             return false;
         }
-        entry[0] += 1 << 8;
+        entry[0] = one_more(entry[0]);
         n
     };
-    let index = u64::from(index);
-    let bits = (index >> 12 & 1) << 62 | index & 0xfff;
-    let page = bus & 0x3fff_ffff_ffff_f000 | bits | u64::from(write) << 63;
-    for (place, half) in [(4 + 2 * n, page as u32), (5 + 2 * n, (page >> 32) as u32)] {
+    let page = InstalledPage {
+        write: write.into(),
+        index_high: u64::from(index) >> 12,
+        page: bus >> 12,
+        index: index.into(),
+    }
+    .word();
+    let place = INSTALL_FIRST + 2 * n;
+    for (place, half) in [(place, page as u32), (place + 1, (page >> 32) as u32)] {
         if let Some(word) = entry.get_mut(place) {
             *word = half;
         }
@@ -190,18 +259,16 @@ pub fn install_add(
 pub fn installed_pages(
     entry: &[u32; ENTRY_WORDS],
 ) -> impl Iterator<Item = ((u32, u64), u32, u64, bool)> + '_ {
-    let asid = entry[1];
-    let first = super::wide(entry[2], entry[3]);
-    let low = entry.iter().skip(4).step_by(2);
-    let high = entry.iter().skip(5).step_by(2);
-    let pages = (entry[0] >> 8 & 0xf) as usize + 1;
-    let words = low.zip(high).take(pages);
+    let asid = entry[INSTALL_ASID];
+    let first = super::wide(entry[INSTALL_VPN], entry[INSTALL_VPN + 1]);
+    let low = entry.iter().skip(INSTALL_FIRST).step_by(2);
+    let high = entry.iter().skip(INSTALL_FIRST + 1).step_by(2);
+    let words = low.zip(high).take(pages(entry[0]));
     let vpns = (0..).map(move |n| first.wrapping_add(n));
     words.zip(vpns).map(move |((&low, &high), vpn)| {
-        let page = super::wide(low, high);
-        let index = (page & 0xfff | (page >> 62 & 1) << 12) as u32;
-        let bus = page & 0x3fff_ffff_ffff_f000;
-        ((asid, vpn), index, bus, page >> 63 != 0)
+        let page = InstalledPage::from_word(super::wide(low, high));
+        let index = (page.index | page.index_high << 12) as u32;
+        ((asid, vpn), index, page.page << 12, page.write != 0)
     })
 }
 
@@ -212,18 +279,18 @@ pub const EVICT_PAGES: usize = 12;
 pub const fn evict_command(index: u32) -> [u32; ENTRY_WORDS] {
     let mut entry = [0; ENTRY_WORDS];
     entry[0] = CMD_PAGE_EVICT;
-    entry[1] = index & 0xffff;
+    entry[EVICT_FIRST] = index & 0xffff;
     entry
 }
 
 /// Adds a page to a command; false if it is no `CMD_PAGE_EVICT`, or names [`EVICT_PAGES`] already.
 pub fn evict_add(entry: &mut [u32; ENTRY_WORDS], index: u32) -> bool {
-    let n = (entry[0] >> 8 & 0xf) as usize + 1;
-    if entry[0] & 0xff != CMD_PAGE_EVICT || n >= EVICT_PAGES {
+    let n = pages(entry[0]);
+    if Pages::from_word(entry[0]).code != CMD_PAGE_EVICT || n >= EVICT_PAGES {
         return false;
     }
-    entry[0] += 1 << 8;
-    if let Some(word) = entry.get_mut(1 + n / 2) {
+    entry[0] = one_more(entry[0]);
+    if let Some(word) = entry.get_mut(EVICT_FIRST + n / 2) {
         *word |= (index & 0xffff) << (16 * (n % 2));
     }
     true
@@ -231,9 +298,9 @@ pub fn evict_add(entry: &mut [u32; ENTRY_WORDS], index: u32) -> bool {
 
 /// Indices that a `CMD_PAGE_EVICT` names.
 pub fn evict_indices(entry: &[u32; ENTRY_WORDS]) -> impl Iterator<Item = u32> + '_ {
-    let words = entry.iter().skip(1).take(EVICT_PAGES / 2);
+    let words = entry.iter().skip(EVICT_FIRST).take(EVICT_PAGES / 2);
     let halves = words.flat_map(|word| [word & 0xffff, word >> 16]);
-    halves.take((entry[0] >> 8 & 0xf) as usize + 1)
+    halves.take(pages(entry[0]))
 }
 
 /// The `EV_PAGE_EVICTED` that answers a `CMD_PAGE_EVICT`: `dropped` says of each index whether its entry was dropped.
@@ -244,8 +311,12 @@ pub fn evict_answer(
     let mut event = [0; ENTRY_WORDS];
     event[0] = EV_PAGE_EVICTED | entry[0] & MORE_PAGES;
     for (n, index) in evict_indices(entry).enumerate() {
-        if let Some(word) = event.get_mut(1 + n / 2) {
-            *word |= (index | u32::from(dropped(index)) << 15) << (16 * (n % 2));
+        let page = EvictedPage {
+            dropped: dropped(index).into(),
+            index: index as u16,
+        };
+        if let Some(word) = event.get_mut(EVICT_FIRST + n / 2) {
+            *word |= u32::from(page.word()) << (16 * (n % 2));
         }
     }
     event
@@ -253,13 +324,11 @@ pub fn evict_answer(
 
 /// Pages of an `EV_PAGE_EVICTED`, whose words 0 to 6 at least are given: index, and whether the entry was dropped.
 pub fn evicted_pages(event: &[u32]) -> impl Iterator<Item = (u32, bool)> + '_ {
-    let pages = match event.first() {
-        Some(word) => (word >> 8 & 0xf) as usize + 1,
-        None => 0,
-    };
+    let pages = event.first().map_or(0, |word| pages(*word));
     (0..pages.min(EVICT_PAGES)).map_while(|n| {
-        let page = event.get(1 + n / 2)? >> (16 * (n % 2)) & 0xffff;
-        Some((page & 0x1fff, page >> 15 != 0))
+        let word = event.get(EVICT_FIRST + n / 2)? >> (16 * (n % 2));
+        let page = EvictedPage::from_word(word as u16);
+        Some((page.index.into(), page.dropped != 0))
     })
 }
 
