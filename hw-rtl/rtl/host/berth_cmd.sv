@@ -170,26 +170,38 @@ module berth_cmd #(
   end
 
   // ---- The entry, word 0 in the low bits --------------------------------------
+  localparam int unsigned PAGE_AT = 32 * berth_regs_pkg::INSTALL_FIRST;
+  localparam int unsigned VPN_AT = 32 * berth_regs_pkg::INSTALL_VPN;
+  localparam int unsigned EVICT_AT = 32 * berth_regs_pkg::EVICT_FIRST;
   logic [511:0] entry_q;
   logic [3:0] page_q;       // pages carried out
   logic [3:0] word_q;
   wire [31:0] w0 = entry_q[31:0];
-  wire [31:0] w1 = entry_q[63:32];
-  wire [31:0] opcode = {24'd0, w0[7:0]};
-  wire [3:0] further = w0[11:8];
-  wire [63:0] page = entry_q[191:128];  // the page at hand; INSTALL shifts the others down
-  wire [12:0] page_index = {page[62], page[11:0]};
-  wire asid_ok = w1 != 0 && w1 < berth_regs_pkg::NUM_ASIDS;
-  wire install_ok = further < 4'd6 && asid_ok;
+  berth_regs_pkg::pages_t pages;
+  berth_regs_pkg::page_ready_t ready;
+  berth_regs_pkg::page_revoke_t revoke;
+  berth_regs_pkg::fence_t fence;
+  berth_regs_pkg::installed_page_t page;  // the page at hand; INSTALL shifts the others down
+  assign pages  = w0;
+  assign ready  = entry_q[$bits(ready)-1:0];
+  assign revoke = entry_q[$bits(revoke)-1:0];
+  assign fence  = entry_q[$bits(fence)-1:0];
+  assign page   = entry_q[PAGE_AT+:64];
+  wire [31:0] opcode = {24'd0, pages.code};
+  wire [3:0] further = pages.further;
+  wire [12:0] page_index = {page.index_high, page.index};
+  wire [31:0] asid = entry_q[32*berth_regs_pkg::INSTALL_ASID+:32];
+  wire asid_ok = asid != 0 && asid < berth_regs_pkg::NUM_ASIDS;
+  wire install_ok = further < berth_regs_pkg::INSTALL_PAGES[3:0] && asid_ok;
   wire page_ok = {19'd0, page_index} < berth_regs_pkg::XLT_ENTRIES;
-  wire revoke_ok = w1 < berth_regs_pkg::XLT_ENTRIES;
-  // Pages to evict: half a word each, the one at hand in w1.
+  wire revoke_ok = revoke.index < berth_regs_pkg::XLT_ENTRIES;
+  // Pages to evict: half a word each, the one at hand first; CHANGE shifts the others down.
   wire evict = opcode == berth_regs_pkg::CMD_PAGE_EVICT;
   logic evict_ok;
   always_comb begin
-    evict_ok = further < 4'd12;
-    for (int unsigned i = 0; i < 12; i++)
-      if (4'(i) <= further && {16'd0, entry_q[32+16*i+:16]} >= berth_regs_pkg::XLT_ENTRIES) evict_ok = 1'b0;
+    evict_ok = further < berth_regs_pkg::EVICT_PAGES[3:0];
+    for (int unsigned i = 0; i < berth_regs_pkg::EVICT_PAGES; i++)
+      if (4'(i) <= further && {16'd0, entry_q[EVICT_AT+16*i+:16]} >= berth_regs_pkg::XLT_ENTRIES) evict_ok = 1'b0;
   end
 
   assign cmd_ci = ci_q;
@@ -201,17 +213,17 @@ module berth_cmd #(
   assign ch_valid = state_q == CHANGE || (state_q == INSTALL && page_ok);
   assign ch.op = state_q == INSTALL ? berth_card_pkg::CHANGE_INSTALL : evict ? berth_card_pkg::CHANGE_EVICT : berth_card_pkg::CHANGE_REVOKE;
   assign ch.more = (state_q == INSTALL || evict) && page_q != further;
-  assign ch.index = state_q == INSTALL ? page_index : w1[12:0];
-  assign ch.vpn = entry_q[111:64] + 48'(page_q);
-  assign ch.asid = w1[7:0];
-  assign ch.write = page[63];
-  assign ch.page = {2'd0, page[61:12]};
+  assign ch.index = state_q == INSTALL ? page_index : evict ? entry_q[EVICT_AT+:13] : revoke.index[12:0];
+  assign ch.vpn = entry_q[VPN_AT+:48] + 48'(page_q);
+  assign ch.asid = asid[7:0];
+  assign ch.write = page.write;
+  assign ch.page = {2'd0, page.page};
   assign rdy_valid = state_q == READY;
-  assign rdy.tag = w1[17:0];
-  assign rdy.status = entry_q[71:64];
+  assign rdy.tag = ready.tag[17:0];
+  assign rdy.status = ready.status[7:0];
   assign hold = state_q == FENCE || state_q == TOKEN;
   assign token_valid = state_q == TOKEN;
-  assign token_data = entry_q[127:64];
+  assign token_data = fence.token;
   assign cmd_stands = state_q == IDLE && used_q[get_q] && there_q[get_q] && bad_q[get_q] && !stale_q[get_q];
   assign busy = !cmd_stands && (state_q != IDLE || used_q != 0 || (pi_ok && enable && held != 0));
 
@@ -336,13 +348,13 @@ module berth_cmd #(
       INSTALL:
       if (ch_ready || !page_ok) begin
         page_q <= page_q + 1;
-        entry_q[511:128] <= {64'd0, entry_q[511:192]};
+        entry_q[511:PAGE_AT] <= {64'd0, entry_q[511:PAGE_AT+64]};
         if (!ch.more) state_q <= LOAD;
       end
       CHANGE:
       if (ch_ready) begin
         page_q <= page_q + 1;
-        entry_q[511:32] <= {16'd0, entry_q[511:48]};
+        entry_q[511:EVICT_AT] <= {16'd0, entry_q[511:EVICT_AT+16]};
         if (!ch.more) state_q <= LOAD;
       end
       READY: if (rdy_ready) state_q <= LOAD;
@@ -385,5 +397,5 @@ module berth_cmd #(
   // The firmware queue never holds more than it has room for.
   always_ff @(posedge clk) if (!rst) assert (fw_wptr_q - fw_rptr_q <= 5'd16);
 
-  wire unused = &{1'b0, ring_cpl.off, to_next, open_to_next};
+  wire unused = &{1'b0, ring_cpl.off, to_next, open_to_next, pages, ready, revoke, fence};
 endmodule

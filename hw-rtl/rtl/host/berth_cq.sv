@@ -153,6 +153,18 @@ module berth_cq #(
     if (state_q == IDLE) row_q <= rows[at];
   end
 
+  berth_regs_pkg::cq_overrun_t overrun;
+  berth_regs_pkg::cq_notify_t notify;
+  always_comb begin
+    overrun      = '0;
+    overrun.code = berth_regs_pkg::EV_CQ_OVERRUN[7:0];
+    overrun.cqn  = 32'(ovr_cqn_q);
+    overrun.qpn  = ovr_qpn_q;
+    notify       = '0;
+    notify.code  = berth_regs_pkg::EV_CQ_NOTIFY[7:0];
+    notify.cqn   = 32'(first_notify);
+  end
+
   logic out_valid, out_phase;
   logic [58:0] out_addr;
   logic [8*32-2:0] out_words;
@@ -245,11 +257,11 @@ module berth_cq #(
     if (!ev_q) begin
       if (ovr_q) begin
         ev_q <= 1'b1;
-        ev_words_q <= {ovr_qpn_q, 32'(ovr_cqn_q), berth_regs_pkg::EV_CQ_OVERRUN};
+        ev_words_q <= overrun;
         ovr_q <= 1'b0;
       end else if (notify_q != 0 && state_q == IDLE && due_q == 0) begin
         ev_q <= 1'b1;
-        ev_words_q <= {32'd0, 32'(first_notify), berth_regs_pkg::EV_CQ_NOTIFY};
+        ev_words_q <= 96'(notify);
         notify_q[first_notify] <= 1'b0;
       end
     end else if (cev_ready) ev_q <= 1'b0;

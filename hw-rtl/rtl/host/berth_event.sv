@@ -52,8 +52,10 @@ module berth_event #(
   wire ring_ok = evt_log2 >= 5'd4 && evt_log2 <= 5'd12;
   wire [15:0] size = 16'd1 << evt_log2[3:0];
   wire [15:0] used = pi_q - evt_ci;
-  wire is_urgent = words[7:0] != berth_regs_pkg::EV_PAGE_RELEASE[7:0] &&
-      words[7:0] != berth_regs_pkg::EV_PAGE_EVICTED[7:0];
+  berth_regs_pkg::pages_t first;
+  assign first = words[31:0];
+  wire is_urgent = first.code != berth_regs_pkg::EV_PAGE_RELEASE[7:0] &&
+      first.code != berth_regs_pkg::EV_PAGE_EVICTED[7:0];
   // The host has not taken all that may not wait. An impossible consumer index counts as if it had not.
   wire some_urgent = urgent_q != evt_ci && 16'(urgent_q - evt_ci) <= used;
   wire due = pi_q != evt_ci && (!lax_q || some_urgent || used >= size >> 1);
@@ -74,7 +76,7 @@ module berth_event #(
     if (send_q && sel_q == 2'd0) words = 512'(xev_words);
     if (send_q && sel_q == 2'd1) words = 512'(cev_words);
     // The phase is in the last word: the host may see the other words before it, and none after it.
-    words[511] = !pi_q[evt_log2[3:0]];
+    words[32*berth_regs_pkg::EVENT_PHASE+31] = !pi_q[evt_log2[3:0]];
   end
 
   berth_wr_msg #(
@@ -136,6 +138,8 @@ module berth_event #(
       sel_q   <= '0;
     end
   end
+
+  wire unused = &{1'b0, first};
 
   // An entry is written only when the ring has room for it.
   always_ff @(posedge clk) if (!rst && send_q && ring_ok) assert (used < size || used > size);

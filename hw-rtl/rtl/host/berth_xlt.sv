@@ -417,12 +417,20 @@ module berth_xlt (
     if (rst) ev_turn_q <= '0;
     else if (rev_ready != 0) ev_turn_q <= ev_pick == 2'(USERS - 1) ? 2'd0 : ev_pick + 2'd1;
 
-  // Pages of the command so far, half a word each: {dropped, 2 zeros, index}.
+  // Pages of the command so far, half a word each.
   logic [11:0][15:0] evicted_q, evicted;
   logic [3:0] evicted_n_q;
+  berth_regs_pkg::evicted_page_t evicted_page;
+  berth_regs_pkg::pages_t evicted_pages;
   always_comb begin
+    evicted_page         = '0;
+    evicted_page.dropped = evict_now;
+    evicted_page.index   = ch.index;
     evicted = evicted_q;
-    for (int unsigned i = 0; i < 12; i++) if (evicted_n_q == 4'(i)) evicted[i] = {evict_now, 2'd0, ch.index};
+    for (int unsigned i = 0; i < 12; i++) if (evicted_n_q == 4'(i)) evicted[i] = evicted_page;
+    evicted_pages         = '0;
+    evicted_pages.further = evicted_n_q;
+    evicted_pages.code    = berth_regs_pkg::EV_PAGE_EVICTED[7:0];
   end
   always_ff @(posedge clk)
     if (rst || evict_event) begin
@@ -432,7 +440,7 @@ module berth_xlt (
       evicted_n_q <= evicted_n_q + 1'b1;
       evicted_q   <= evicted;
     end
-  wire [7*32-1:0] evict_words = {evicted, berth_regs_pkg::EV_PAGE_EVICTED | {20'd0, evicted_n_q, 8'd0}};
+  wire [7*32-1:0] evict_words = {evicted, evicted_pages};
   berth_fifo #(
       .WIDTH(7 * 32),
       .DEPTH(16)

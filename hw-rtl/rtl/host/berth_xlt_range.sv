@@ -113,11 +113,26 @@ module berth_xlt_range #(
       .rd_data({after_tell, after_done, after})
   );
 
-  wire [31:0] kind = after.give_back ? berth_regs_pkg::EV_PAGE_RELEASE : berth_regs_pkg::EV_PAGE_NEED;
+  berth_regs_pkg::page_need_t need;
+  berth_regs_pkg::page_release_t released;
+  always_comb begin
+    need           = '0;
+    need.code      = berth_regs_pkg::EV_PAGE_NEED[7:0];
+    need.tag       = {14'd0, USER, after.tag};
+    need.asid      = 32'(after.asid);
+    need.write     = after.write;
+    need.va        = after.va;
+    need.len       = 32'(after.len);
+    released       = '0;
+    released.code  = berth_regs_pkg::EV_PAGE_RELEASE[7:0];
+    released.tag   = need.tag;
+    released.asid  = need.asid;
+    released.wrote = need.write;
+    released.va    = need.va;
+    released.len   = need.len;
+  end
   assign ev_valid = giving_q && give_q == 0 && after_tell;
-  assign ev_words = {
-    1'b0, after.len, after.va[63:32], after.va[31:0], 31'd0, after.write, 24'd0, after.asid, 14'd0, USER, after.tag, kind
-  };
+  assign ev_words = after.give_back ? released : need;
   assign after_pop = giving_q && give_q == 0 && (ev_ready || !after_tell);
 
   always_ff @(posedge clk) begin
