@@ -277,6 +277,35 @@ package berth_row_pkg;
     localparam logic [2:0] CARRIER_REVERSE          = 3'h1; // As datagrams in the reverse direction of the connection: from its QP to the peer's
     localparam logic [2:0] CARRIER_WRITE            = 3'h2; // As RDMA WRITEs to the window for lists in the peer's card
 
+    // Between engines
+    localparam logic [1:0] CHANGE_INSTALL           = 2'h0; // A page is installed
+    localparam logic [1:0] CHANGE_EVICT             = 2'h1; // It is dropped if it is not in use
+    localparam logic [1:0] CHANGE_REVOKE            = 2'h2; // It is dropped
+    localparam logic [1:0] ATOMIC_NONE              = 2'h0; // It is none
+    localparam logic [1:0] ATOMIC_SWAP              = 2'h1; // Compare and swap
+    localparam logic [1:0] ATOMIC_ADD               = 2'h2; // Fetch and add
+    localparam logic [1:0] ACCESS_WRITE             = 2'h0; // It writes
+    localparam logic [1:0] ACCESS_READ              = 2'h1; // It reads
+    localparam logic [1:0] ACCESS_ATOMIC            = 2'h2; // An atomic
+    localparam logic [1:0] ACCESS_INVALIDATE        = 2'h3; // A SEND was to end the key
+    localparam logic [1:0] RIGHT_BIT_READ           = 2'h0; // `RIGHT_READ`
+    localparam logic [1:0] RIGHT_BIT_WRITE          = 2'h1; // `RIGHT_WRITE`
+    localparam logic [1:0] RIGHT_BIT_ATOMIC         = 2'h2; // `RIGHT_ATOMIC`
+    localparam logic [1:0] ASIDE_LOCAL              = 2'h0; // It completes, and was never a credit
+    localparam logic [1:0] ASIDE_FLUSH              = 2'h1; // It completes, was a credit and gets no data any more
+    localparam logic [1:0] ASIDE_RELEASE            = 2'h2; // It is taken back or withdrawn: only its pages go back
+    localparam logic [1:0] ASIDE_PART               = 2'h3; // Likewise, of one that was never granted
+    localparam logic [1:0] PIECE_DATA               = 2'h0; // It has data
+    localparam logic [1:0] PIECE_EMPTY              = 2'h1; // An element without data
+    localparam logic [1:0] PIECE_TOO_LONG           = 2'h2; // One that is longer than its credit
+    localparam logic [1:0] PIECE_BAD                = 2'h3; // One that is malformed
+    localparam logic [7:0] BLOCK_ASKED              = 8'h00; // It is asked for
+    localparam logic [7:0] BLOCK_BACK               = 8'h01; // It has been given back
+    localparam logic [7:0] BLOCK_AGAIN              = 8'h02; // Likewise, and is to be asked for again
+    localparam logic [1:0] ACK_TIMEOUT              = 2'h0; // Nothing was acknowledged in time
+    localparam logic [1:0] ACK_NAK                  = 2'h1; // A NAK
+    localparam logic [1:0] ACK_RNR                  = 2'h2; // An RNR NAK
+
     // Events of the fast path
     typedef struct packed {
         logic [7:0] code; // `EVENT_*`

@@ -5,8 +5,8 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use berth_abi::Field;
 use berth_abi::rows::{self, Record, Word, event, recv, send};
+use berth_abi::{Field, engine};
 
 use crate::r#gen::{NOTE, Table, cell, first_sentence};
 
@@ -22,6 +22,18 @@ struct Half {
 const HALVES: [Half; 2] = [
     Half { prefix: "SEND", title: "The half that sends", words: send::WORDS, commands: send::COMMANDS },
     Half { prefix: "RECV", title: "The half that receives", words: recv::WORDS, commands: recv::COMMANDS },
+];
+
+/// What engines say to each other, with the bits that it takes.
+const ENGINES: &[(u32, Table)] = &[
+    (2, engine::CHANGES),
+    (2, engine::ATOMICS),
+    (2, engine::ACCESSES),
+    (2, engine::RIGHT_BITS),
+    (2, engine::ASIDES),
+    (2, engine::PIECES),
+    (8, engine::BLOCKS),
+    (2, engine::ACKS),
 ];
 
 /// The name of a record's type in SystemVerilog.
@@ -106,6 +118,12 @@ pub fn package() -> String {
     }
     for &(name, value, text) in recv::RIGHTS.iter().chain(recv::REFUSALS).chain(recv::TRIGGERS).chain(send::CARRIERS) {
         constant(out, 3, name, value, text);
+    }
+    writeln!(out, "\n    // Between engines").unwrap();
+    for (bits, table) in ENGINES {
+        for &(name, value, text) in *table {
+            constant(out, *bits, name, value, text);
+        }
     }
     writeln!(out, "\n    // Events of the fast path").unwrap();
     packed(out, "fast", &event::Event::RECORD);

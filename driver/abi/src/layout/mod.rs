@@ -127,6 +127,7 @@ pub mod alias;
 pub mod card;
 pub mod counters;
 pub mod cpu;
+pub mod engine;
 pub mod host;
 pub mod ioctl;
 pub mod message;
