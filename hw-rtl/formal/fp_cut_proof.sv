@@ -77,7 +77,7 @@ module fp_cut_proof #(
     // ---- credits, as they are seen from outside ----------------------------------------------------
     wire starts = init_ack && here;
     wire comes  = \dut.size_we && \dut.fill_q == the_q;
-    wire uses   = piece_we && piece_q == the_q && piece_data.kind == berth_card_pkg::PIECE_DATA && !\dut.foreign
+    wire uses   = piece_we && piece_q == the_q && piece_data.kind == berth_row_pkg::PIECE_DATA && !\dut.foreign
                && (!\dut.remote || \dut.e_imm );
     wire gives  = give_ready && here;
     logic        on_q;

@@ -66,7 +66,7 @@ module fp_grant_window_proof (
             got_q <= ends ? '0 : got;
             bad_q <= !ends && (bad_q || vain_now);
         end
-        if (does && \dut.want_local && \dut.kind == berth_card_pkg::ASIDE_PART) got_q <= '0;
+        if (does && \dut.want_local && \dut.kind == berth_row_pkg::ASIDE_PART) got_q <= '0;
         if (over) bad_q <= 1'b0;
         if (begins) begin
             is_q   <= FREE;
@@ -99,8 +99,8 @@ module fp_grant_window_proof (
         assert (!gives || \dut.at_slot_q != the_slot || is == OWN);
         assert (!passes || oldest != the_slot || is == OWN || is == VAIN || is == NOTHING || is == BACK);
         assert (!rolls || oldest != the_slot || is == VAIN || is == NOTHING || is == BACK);
-        assert (!(does && \dut.want_local && \dut.kind == berth_card_pkg::ASIDE_LOCAL) || \dut.item_chunks == got);
-        assert (!(does && \dut.want_local && \dut.kind == berth_card_pkg::ASIDE_PART) || \dut.item_chunks == got_q);
+        assert (!(does && \dut.want_local && \dut.kind == berth_row_pkg::ASIDE_LOCAL) || \dut.item_chunks == got);
+        assert (!(does && \dut.want_local && \dut.kind == berth_row_pkg::ASIDE_PART) || \dut.item_chunks == got_q);
         assert (!over || got_q == '0);
         // A credit.
         if (does && \dut.posts ) begin

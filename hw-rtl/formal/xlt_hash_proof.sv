@@ -15,7 +15,7 @@ module xlt_hash_proof (
     (* hierconn *) wire [8:0]  \dut.row0 ;
     (* hierconn *) wire [8:0]  \dut.row1 ;
     berth_card_pkg::table_change_t ch;
-    assign ch.op    = berth_card_pkg::CHANGE_INSTALL;
+    assign ch.op    = berth_row_pkg::CHANGE_INSTALL;
     assign ch.index = ch_index;
     assign ch.vpn   = {\dut.a_vpn_q [47:9], low};
     assign ch.asid  = \dut.a_asid_q ;

@@ -14,7 +14,7 @@
 module xlt_proof #(
     `include "xlt_around.svh"
     localparam WAYS = berth_regs_pkg::XLT_WAYS, WW = $clog2(WAYS), IW = WW + 9, ENTRY = 101;
-    localparam logic [1:0] INSTALL = berth_card_pkg::CHANGE_INSTALL, EVICT = berth_card_pkg::CHANGE_EVICT;
+    localparam logic [1:0] INSTALL = berth_row_pkg::CHANGE_INSTALL, EVICT = berth_row_pkg::CHANGE_EVICT;
     localparam logic [1:0] CLEAR = 2'd0, RUN = 2'd1, DRAIN = 2'd2, CHANGE = 2'd3;
     localparam logic [2:0] READ = 3'd3, WRITE = 3'd4;
 

@@ -2,8 +2,8 @@
 // Records that cross module borders: each is the type of a port, with the same name at all levels. The signals that a
 // record is there (`_valid`, `_we`) and is taken (`_ready`), the row of its QP (`_q`), and data as wide as a beat are
 // ports beside it. Lengths and sizes are bytes; a place in packet RAM is a byte's address there. Numbers that depend on a
-// parameter have the width of the largest card, because Yosys 0.52 takes no constant of another package here. Codes stand
-// with the record that has them.
+// parameter have the width of the largest card, because Yosys 0.52 takes no constant of another package here. Codes
+// stand in berth_row_pkg.
 
 /* verilator lint_off UNUSEDPARAM */
 package berth_card_pkg;
@@ -66,9 +66,6 @@ package berth_card_pkg;
     } payload_end_t;
 
     // An atomic on eight bytes of memory, a multiple of 8, and its end. Of fetch-and-add `compare` says nothing.
-    localparam logic [1:0] ATOMIC_NONE = 2'd0;
-    localparam logic [1:0] ATOMIC_SWAP = 2'd1;     // compare and swap
-    localparam logic [1:0] ATOMIC_ADD  = 2'd2;     // fetch and add
     typedef struct packed {
         logic        add;        // fetch and add, else compare and swap
         logic [7:0]  asid;
@@ -191,9 +188,6 @@ package berth_card_pkg;
     } host_write_t;
 
     // A change of the translation table by the driver, and its answer to a page request.
-    localparam logic [1:0] CHANGE_INSTALL = 2'd0;
-    localparam logic [1:0] CHANGE_EVICT   = 2'd1;
-    localparam logic [1:0] CHANGE_REVOKE  = 2'd2;
     typedef struct packed {
         logic [1:0]  op;         // CHANGE_*
         logic [12:0] index;
@@ -601,9 +595,6 @@ package berth_card_pkg;
     } key_t;
 
     // An access that a key is to allow (QP-11), and the answer; an operation that is over (QP-12).
-    localparam logic [1:0] RIGHT_BIT_READ   = 2'd0;    // bits of RIGHT_*
-    localparam logic [1:0] RIGHT_BIT_WRITE  = 2'd1;
-    localparam logic [1:0] RIGHT_BIT_ATOMIC = 2'd2;
     typedef struct packed {
         logic        claim;             // it is being done: a one-shot key is this operation's from now on
         logic        again;             // it was done before, and its answer is asked for again
@@ -744,10 +735,6 @@ package berth_card_pkg;
     } received_t;
 
     // A receive completes without data, or only gives back what it holds.
-    localparam logic [1:0] ASIDE_LOCAL   = 2'd0;    // it completes, and was never a credit
-    localparam logic [1:0] ASIDE_FLUSH   = 2'd1;    // it completes, was a credit and gets no data any more
-    localparam logic [1:0] ASIDE_RELEASE = 2'd2;    // it is taken back or withdrawn: only its pages go back
-    localparam logic [1:0] ASIDE_PART    = 2'd3;    // likewise, of one that was never granted
     typedef struct packed {
         logic [1:0]  kind;              // ASIDE_*
         logic [15:0] recv;
@@ -795,10 +782,6 @@ package berth_card_pkg;
     } element_t;
 
     // An access to memory of this card.
-    localparam logic [1:0] ACCESS_WRITE      = 2'd0;
-    localparam logic [1:0] ACCESS_READ       = 2'd1;
-    localparam logic [1:0] ACCESS_ATOMIC     = 2'd2;
-    localparam logic [1:0] ACCESS_INVALIDATE = 2'd3;    // a SEND was to end the key
     typedef struct packed {
         logic [1:0]  kind;              // ACCESS_*
         logic [31:0] key;
@@ -823,10 +806,6 @@ package berth_card_pkg;
     } element_end_t;
 
     // A piece.
-    localparam logic [1:0] PIECE_DATA     = 2'd0;
-    localparam logic [1:0] PIECE_EMPTY    = 2'd1;   // an element without data
-    localparam logic [1:0] PIECE_TOO_LONG = 2'd2;   // one that is longer than its credit
-    localparam logic [1:0] PIECE_BAD      = 2'd3;   // one that is malformed
     typedef struct packed {
         logic [1:0]  kind;              // PIECE_*
         logic        read;              // of a READ or an atomic: its bytes are asked for
@@ -851,9 +830,6 @@ package berth_card_pkg;
         logic [20:0]      len;
         logic [63:0]      va;
     } block_t;
-    localparam logic [7:0] BLOCK_ASKED = 8'd0;      // its memory is asked for
-    localparam logic [7:0] BLOCK_BACK  = 8'd1;      // it has been given back
-    localparam logic [7:0] BLOCK_AGAIN = 8'd2;      // likewise, and is to be asked for again
     typedef struct packed {
         logic       failed, held;
         logic [7:0] status;             // why it failed; BLOCK_* if it is neither
@@ -929,10 +905,7 @@ package berth_card_pkg;
         logic [5:0] blocks;
         logic [2:0] lost;               // lost packets
     } covered_t;
-    // ... and what is acknowledged; why it goes on no more.
-    localparam logic [1:0] ACK_TIMEOUT = 2'd0;
-    localparam logic [1:0] ACK_NAK     = 2'd1;
-    localparam logic [1:0] ACK_RNR     = 2'd2;
+    // ... and what is acknowledged.
     typedef struct packed {
         logic [23:0] una;               // oldest PSN that is not
         logic        lost;              // some behind it are, and have not left the card again

@@ -211,7 +211,7 @@ module berth_cmd #(
   assign ring.tag = put_q;
 
   assign ch_valid = state_q == CHANGE || (state_q == INSTALL && page_ok);
-  assign ch.op = state_q == INSTALL ? berth_card_pkg::CHANGE_INSTALL : evict ? berth_card_pkg::CHANGE_EVICT : berth_card_pkg::CHANGE_REVOKE;
+  assign ch.op = state_q == INSTALL ? berth_row_pkg::CHANGE_INSTALL : evict ? berth_row_pkg::CHANGE_EVICT : berth_row_pkg::CHANGE_REVOKE;
   assign ch.more = (state_q == INSTALL || evict) && page_q != further;
   assign ch.index = state_q == INSTALL ? page_index : evict ? entry_q[EVICT_AT+:13] : revoke.index[12:0];
   assign ch.vpn = entry_q[VPN_AT+:48] + 48'(page_q);

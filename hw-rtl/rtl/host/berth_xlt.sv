@@ -237,8 +237,8 @@ module berth_xlt (
   logic [IW-1:0] clear_q;
   // "In use" is no final answer to an eviction while counted pages may be given back at once. The eviction is then
   // tried again, and no range begins meanwhile.
-  localparam logic [1:0] INSTALL = berth_card_pkg::CHANGE_INSTALL;
-  localparam logic [1:0] EVICT = berth_card_pkg::CHANGE_EVICT;
+  localparam logic [1:0] INSTALL = berth_row_pkg::CHANGE_INSTALL;
+  localparam logic [1:0] EVICT = berth_row_pkg::CHANGE_EVICT;
   logic again_q, ev_space, wait_q;
   logic [2:0] open_q;
   wire evict_now = count_q == 0;

@@ -6,6 +6,7 @@
 
 mod grant;
 
+use berth_abi::cpu::{XLT_HIT, XLT_MISS, XLT_READY};
 use berth_abi::status::{WC_BAD_WQE, WC_FLUSHED, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET, WC_RECALLED};
 use berth_random::{Rng, mix, seed};
 use berth_rtl_unit::{Module, Op};
@@ -16,9 +17,9 @@ use std::collections::BTreeMap;
 const PAGE: u32 = 4096;
 const MIB: u64 = 1 << 20;
 /// Answers: the table has it; the host is asked; the host has answered.
-const HELD: u8 = 0;
-const MISS: u8 = 1;
-const ANSWERED: u8 = 2;
+const HELD: u8 = XLT_HIT as u8;
+const MISS: u8 = XLT_MISS as u8;
+const ANSWERED: u8 = XLT_READY as u8;
 
 /// Cases of a test: four for each that others have, as they are short.
 fn cases() -> u64 {

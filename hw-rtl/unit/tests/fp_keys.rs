@@ -3,6 +3,7 @@
 //! the same number of clocks.
 #![cfg(feature = "fastpath")]
 
+use berth_abi::engine::{RIGHT_BIT_ATOMIC, RIGHT_BIT_READ, RIGHT_BIT_WRITE};
 use berth_abi::rows::recv;
 use berth_protocol::memory::keys::{ATOMIC, Binding, Keys, READ, Refusal, WRITE};
 use berth_protocol::rc::{Access, Psn, Remote, Right};
@@ -161,11 +162,15 @@ impl Rig {
         self.m.set(p.ask_valid, u8::from(ask.is_some()));
         if let Some(Ask { domain, qpn, access, claim }) = ask {
             let Remote { va, key, len } = access.remote;
-            let right = access.right as u64;
+            let right = match access.right {
+                Right::Read => RIGHT_BIT_READ,
+                Right::Write => RIGHT_BIT_WRITE,
+                Right::Atomic => RIGHT_BIT_ATOMIC,
+            };
             let words = [
                 u64::from(claim),
                 access.again.into(),
-                right,
+                right.into(),
                 qpn.into(),
                 domain.into(),
                 key.into(),

@@ -4,6 +4,7 @@
 
 use berth_abi::card::{XLT_WAYS, Xlt};
 use berth_abi::cpu::{XLT_HIT, XLT_MISS, XLT_READY};
+use berth_abi::engine::{CHANGE_EVICT, CHANGE_INSTALL};
 use berth_abi::message::{Entry, PageNeed, PageRelease, Typed, code};
 use berth_abi::ring::{EV_PAGE_EVICTED, EV_PAGE_NEED, EV_PAGE_RELEASE, EVICT_PAGES, evicted_pages};
 use berth_random::{Rng, seed};
@@ -11,8 +12,8 @@ use berth_rtl_unit::{Module, Port};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const PAGE: u64 = 4096;
-const INSTALL: u64 = 0;
-const EVICT: u64 = 1;
+const INSTALL: u64 = CHANGE_INSTALL as u64;
+const EVICT: u64 = CHANGE_EVICT as u64;
 
 /// A range as a user of the table gives it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

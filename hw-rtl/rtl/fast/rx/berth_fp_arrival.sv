@@ -396,7 +396,7 @@ module berth_fp_arrival #(
     ends        = p_q.write ? behind == 38'(p_q.whole) : p_q.ends;
     uses        = p_q.write && p_q.has_imm;
     in_order_only = uses || p_q.read || (p_q.write && r_q.writes_in_order);
-    atomic      = p_q.atomic != berth_card_pkg::ATOMIC_NONE;
+    atomic      = p_q.atomic != berth_row_pkg::ATOMIC_NONE;
     want_over   = 1'b0;
     want_claim  = 1'b0;
     want_extent = 1'b0;
@@ -666,7 +666,7 @@ module berth_fp_arrival #(
   // What cannot be answered yet claims nothing.
   assign claim.claim   = !p_q.read || !(p_q.absent || p_q.refusal == berth_row_pkg::KEY_FAULT);
   assign claim.again   = p_q.read && old_q;
-  assign claim.right   = atomic ? berth_card_pkg::RIGHT_BIT_ATOMIC : p_q.read ? berth_card_pkg::RIGHT_BIT_READ : berth_card_pkg::RIGHT_BIT_WRITE;
+  assign claim.right   = atomic ? berth_row_pkg::RIGHT_BIT_ATOMIC : p_q.read ? berth_row_pkg::RIGHT_BIT_READ : berth_row_pkg::RIGHT_BIT_WRITE;
   assign claim.qpn     = 16'(q_q);
   assign claim.domain  = p_q.domain;
   assign claim.key     = p_q.key;
@@ -727,8 +727,8 @@ module berth_fp_arrival #(
   assign broken_fault = op_q == OP_PLACED && answered_now_q ? a_q.fault : op_q == OP_PLACED || (state_q == DECIDE && fault == berth_row_pkg::FAULT_NO_CREDIT && live_q) ? NO_FAULT
                       : state_q == FOLLOW ? berth_row_pkg::FAULT_INVALID : fault;
   assign broken_named = op_q != OP_PLACED && (fault == berth_row_pkg::FAULT_ACCESS || fault == berth_row_pkg::FAULT_PAGE);
-  assign broken_access.kind = op_q == OP_CMD ? berth_card_pkg::ACCESS_INVALIDATE : atomic ? berth_card_pkg::ACCESS_ATOMIC
-                            : p_q.read ? berth_card_pkg::ACCESS_READ : berth_card_pkg::ACCESS_WRITE;
+  assign broken_access.kind = op_q == OP_CMD ? berth_row_pkg::ACCESS_INVALIDATE : atomic ? berth_row_pkg::ACCESS_ATOMIC
+                            : p_q.read ? berth_row_pkg::ACCESS_READ : berth_row_pkg::ACCESS_WRITE;
   assign broken_access.key  = op_q == OP_CMD ? cmd.key : p_q.key;
   assign broken_access.va   = op_q == OP_CMD ? 64'd0 : p_q.va;
   assign broken_access.len  = op_q == OP_CMD ? 32'd0 : p_q.whole;

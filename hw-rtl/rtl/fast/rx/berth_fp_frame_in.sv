@@ -257,7 +257,7 @@ module berth_fp_frame_in #(
   assign item.asid      = peer.asid;
   assign item.write     = write_q;
   assign item.read      = read_q;
-  assign item.atomic    = !atomic_q ? berth_card_pkg::ATOMIC_NONE : op == FETCH_ADD ? berth_card_pkg::ATOMIC_ADD : berth_card_pkg::ATOMIC_SWAP;
+  assign item.atomic    = !atomic_q ? berth_row_pkg::ATOMIC_NONE : op == FETCH_ADD ? berth_row_pkg::ATOMIC_ADD : berth_row_pkg::ATOMIC_SWAP;
   assign item_operands  = {b32(h_q, AT_EXT + 12), b32(h_q, AT_EXT + 16), b32(h_q, AT_EXT + 20), b32(h_q, AT_EXT + 24)};
   assign item.va        = {b32(h_q, AT_EXT), b32(h_q, AT_EXT + 4)};
   assign item.key       = b32(h_q, AT_EXT + 8);

@@ -447,7 +447,7 @@ module berth_fp_grant #(
     let_go     = 1'b0;
     // The host answers each request once.
     stray      = op_q == ANSWER && kind_q == READY && !(r_q.on && r_q.waits[slot_q]);
-    kind       = berth_card_pkg::ASIDE_LOCAL;
+    kind       = berth_row_pkg::ASIDE_LOCAL;
     item_recv  = r_q.grant;
     item_chunks = r_q.got;
     ring_credit = r_q.credit;
@@ -551,7 +551,7 @@ module berth_fp_grant #(
           berth_row_pkg::STEP_MARK:   mark = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
           berth_row_pkg::STEP_LET_GO: begin
             let_go      = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
-            kind        = berth_card_pkg::ASIDE_RELEASE;
+            kind        = berth_row_pkg::ASIDE_RELEASE;
             item_recv   = recv_q;
             item_chunks = '1;
           end
@@ -633,7 +633,7 @@ module berth_fp_grant #(
           we         = 1'b1;
           more_adv   = 1'b1;
           want_local = 1'b1;
-          kind       = berth_card_pkg::ASIDE_PART;
+          kind       = berth_row_pkg::ASIDE_PART;
           r.got      = '0;
         end else if (r_q.rewind && !(r_q.flush && r_q.back == '0)) begin
           // Announced receives complete first, because the host may owe answers for ever.
@@ -641,7 +641,7 @@ module berth_fp_grant #(
           more_adv = 1'b1;
           if (r_q.back != '0) begin
             want_local  = 1'b1;
-            kind        = berth_card_pkg::ASIDE_RELEASE;
+            kind        = berth_row_pkg::ASIDE_RELEASE;
             item_recv   = r_q.grant - 16'd1;
             item_chunks = '1;
             ring_credit = r_q.credit - 8'd1;
@@ -668,7 +668,7 @@ module berth_fp_grant #(
           end
         end else if (r_q.flush) begin
           want_local  = r_q.flushed != r_q.grant && r_q.flushed == n_freed_q;
-          kind        = berth_card_pkg::ASIDE_FLUSH;
+          kind        = berth_row_pkg::ASIDE_FLUSH;
           item_recv   = r_q.flushed;
           item_chunks = '1;
           ring_credit = r_q.credit - 8'(r_q.grant - r_q.flushed);

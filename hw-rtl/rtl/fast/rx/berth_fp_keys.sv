@@ -154,9 +154,9 @@ module berth_fp_keys #(
   assign rights    = scope.rights & ~denies;
   always_comb begin
     case (a_q.right)
-      berth_card_pkg::RIGHT_BIT_READ:   allowed = (rights & berth_row_pkg::RIGHT_READ) != '0;
-      berth_card_pkg::RIGHT_BIT_WRITE:  allowed = (rights & berth_row_pkg::RIGHT_WRITE) != '0;
-      berth_card_pkg::RIGHT_BIT_ATOMIC: allowed = (rights & berth_row_pkg::RIGHT_ATOMIC) != '0;
+      berth_row_pkg::RIGHT_BIT_READ:   allowed = (rights & berth_row_pkg::RIGHT_READ) != '0;
+      berth_row_pkg::RIGHT_BIT_WRITE:  allowed = (rights & berth_row_pkg::RIGHT_WRITE) != '0;
+      berth_row_pkg::RIGHT_BIT_ATOMIC: allowed = (rights & berth_row_pkg::RIGHT_ATOMIC) != '0;
       default:                          allowed = 1'b0;
     endcase
   end
@@ -164,7 +164,7 @@ module berth_fp_keys #(
   assign ahead   = a_q.psn - claim.psn;
   assign part_of  = {1'b0, ahead} + {1'b0, a_q.packets} <= claim.packets;
   assign begins  = ahead == '0 && !claim.over;
-  assign goes_on = {1'b0, ahead} == claim.packets && before_q == claim.last && a_q.right == berth_card_pkg::RIGHT_BIT_READ;
+  assign goes_on = {1'b0, ahead} == claim.packets && before_q == claim.last && a_q.right == berth_row_pkg::RIGHT_BIT_READ;
   assign packets = {1'b0, claim.packets} + 26'(a_q.packets);
   always_comb begin
     claim_new = claim;

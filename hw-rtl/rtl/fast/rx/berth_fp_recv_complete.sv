@@ -164,11 +164,11 @@ module berth_fp_recv_complete #(
   assign freed.sges  = state_q == CMD ? 9'd0 : sges_freed + 9'(sges);
   // Pages go back once: not if they went already, or the receive has been completed since.
   logic only, back, may;
-  assign only = local_q && (l_q.kind == berth_card_pkg::ASIDE_RELEASE || l_q.kind == berth_card_pkg::ASIDE_PART);
+  assign only = local_q && (l_q.kind == berth_row_pkg::ASIDE_RELEASE || l_q.kind == berth_row_pkg::ASIDE_PART);
   assign back = sges != 3'd0
-             && (!local_q ? !gone : l_q.kind == berth_card_pkg::ASIDE_LOCAL || l_q.kind == berth_card_pkg::ASIDE_PART
+             && (!local_q ? !gone : l_q.kind == berth_row_pkg::ASIDE_LOCAL || l_q.kind == berth_row_pkg::ASIDE_PART
                  ? l_q.chunks != '0
-                 : !gone && (l_q.kind == berth_card_pkg::ASIDE_FLUSH || 16'(recvs[15:0] - l_q.recv - 16'd1) >= 16'h8000));
+                 : !gone && (l_q.kind == berth_row_pkg::ASIDE_FLUSH || 16'(recvs[15:0] - l_q.recv - 16'd1) >= 16'h8000));
 
   logic [31:0] given_before, given_q;    // until this receive; of it
   assign given_we = state_q == STORE || (state_q == CMD && !cmd.ask);

@@ -90,7 +90,7 @@ module berth_fp_respond #(
   localparam int unsigned FW = $clog2(FLIGHTS);
   localparam int unsigned ATOMICS = FLIGHTS / 4;
   localparam int unsigned AW = $clog2(ATOMICS);
-  localparam logic [1:0] ATOMIC_NONE = berth_card_pkg::ATOMIC_NONE;
+  localparam logic [1:0] ATOMIC_NONE = berth_row_pkg::ATOMIC_NONE;
   localparam logic [1:0] HIT = berth_regs_pkg::XLT_HIT[1:0];
   localparam logic [1:0] MISS = berth_regs_pkg::XLT_MISS[1:0];
   localparam logic [1:0] READY = berth_regs_pkg::XLT_READY[1:0];
@@ -509,7 +509,7 @@ module berth_fp_respond #(
   assign ask_valid   = look_q == KEY;
   assign ask.claim   = 1'b0;
   assign ask.again   = 1'b1;              // a one-shot key is this READ's since arrival has taken it
-  assign ask.right   = l_q.atomic != ATOMIC_NONE ? berth_card_pkg::RIGHT_BIT_ATOMIC : berth_card_pkg::RIGHT_BIT_READ;
+  assign ask.right   = l_q.atomic != ATOMIC_NONE ? berth_row_pkg::RIGHT_BIT_ATOMIC : berth_row_pkg::RIGHT_BIT_READ;
   assign ask.qpn     = 16'(look_for_q);
   assign ask.domain  = domain_q;
   assign ask.key     = l_q.key;
@@ -637,7 +637,7 @@ module berth_fp_respond #(
   // ---- atomics whose pages are held, and their ends -------------------------------------------------------------
   assign held_new.q    = q_q;
   assign held_new.slot = row_q.head[LR-1:0];
-  assign held_new.add  = p_q.atomic == berth_card_pkg::ATOMIC_ADD;
+  assign held_new.add  = p_q.atomic == berth_row_pkg::ATOMIC_ADD;
   assign held_new.asid = p_q.asid;
   assign held_new.va   = p_q.va;
   berth_lutfifo #(

@@ -206,9 +206,9 @@ module berth_fp_rx #(
   assign c_access.zero_6_3  = '0;
   always_comb begin
     case (refused.kind)
-      berth_card_pkg::ACCESS_READ:       c_access.right = berth_row_pkg::RIGHT_READ[2:0];
-      berth_card_pkg::ACCESS_ATOMIC:     c_access.right = berth_row_pkg::RIGHT_ATOMIC[2:0];
-      berth_card_pkg::ACCESS_INVALIDATE: c_access.right = 3'd0;
+      berth_row_pkg::ACCESS_READ:       c_access.right = berth_row_pkg::RIGHT_READ[2:0];
+      berth_row_pkg::ACCESS_ATOMIC:     c_access.right = berth_row_pkg::RIGHT_ATOMIC[2:0];
+      berth_row_pkg::ACCESS_INVALIDATE: c_access.right = 3'd0;
       default:                           c_access.right = berth_row_pkg::RIGHT_WRITE[2:0];
     endcase
   end

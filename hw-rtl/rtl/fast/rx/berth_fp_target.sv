@@ -200,14 +200,14 @@ module berth_fp_target #(
   // So is a READ that fills more than any window, unless it was answered before; then it is not looked for. And so is an
   // atomic that is not aligned.
   assign longer     = next_item.whole > 32'(WINDOW) << next_item.log2_mtu
-                   || (next_item.atomic != berth_card_pkg::ATOMIC_NONE && next_item.va[2:0] != 3'd0);
+                   || (next_item.atomic != berth_row_pkg::ATOMIC_NONE && next_item.va[2:0] != 3'd0);
   assign plain      = !(next_item.write || next_item.read) || next_item.whole == '0 || ends > 38'(next_item.whole)
                    || (next_item.read && longer) || (next_item.write && next_item.len == '0);
   assign ask_valid  = state_q == LOOK && !plain;
   assign ask.claim  = 1'b0;
   assign ask.again  = 1'b0;
-  assign ask.right  = next_item.atomic != berth_card_pkg::ATOMIC_NONE ? berth_card_pkg::RIGHT_BIT_ATOMIC
-                    : next_item.read ? berth_card_pkg::RIGHT_BIT_READ : berth_card_pkg::RIGHT_BIT_WRITE;
+  assign ask.right  = next_item.atomic != berth_row_pkg::ATOMIC_NONE ? berth_row_pkg::RIGHT_BIT_ATOMIC
+                    : next_item.read ? berth_row_pkg::RIGHT_BIT_READ : berth_row_pkg::RIGHT_BIT_WRITE;
   assign ask.qpn    = 16'(next_item_q);
   assign ask.domain = next_item.domain;
   assign ask.key    = next_item.key;
@@ -255,7 +255,7 @@ module berth_fp_target #(
         if (ask_valid && ask_ready) state_q <= KEY;
         slot_q <= slot_of(next_item.frame);
         va_q   <= next_item.va + 64'(offset_q);
-        probe_q <= next_item.read && (next_item.atomic != berth_card_pkg::ATOMIC_NONE || next_item.whole > 32'd1 << next_item.log2_mtu);
+        probe_q <= next_item.read && (next_item.atomic != berth_row_pkg::ATOMIC_NONE || next_item.whole > 32'd1 << next_item.log2_mtu);
         rest_q <= next_item.whole - 32'(offset_q);
       end
       KEY:
@@ -527,7 +527,7 @@ module berth_fp_target #(
     acquire       = '0;
     acquire.quiet = 1'b1;
     acquire.probe = probe_q;
-    acquire.write = !next_item.read || next_item.atomic != berth_card_pkg::ATOMIC_NONE;
+    acquire.write = !next_item.read || next_item.atomic != berth_row_pkg::ATOMIC_NONE;
     acquire.asid  = told_q.asid;
     acquire.va    = va_q;
     acquire.len   = next_item.read ? next_item.whole[30:0] : 31'(next_item.len);

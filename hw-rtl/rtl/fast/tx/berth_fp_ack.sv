@@ -643,11 +643,11 @@ module berth_fp_ack #(
                         // reported once: a halted QP stays so until firmware decides
                         if (is_nak && syndrome_q[4:0] != 5'd0 && in_window) begin
                             halt_q <= 1'b1;
-                            {ack_fault_valid, ack_fault_kind} <= {!halt_q, berth_card_pkg::ACK_NAK};
+                            {ack_fault_valid, ack_fault_kind} <= {!halt_q, berth_row_pkg::ACK_NAK};
                         end else if (is_rnr && in_window) begin
                             halt_q <= 1'b1;
                             lose_q <= 1'b1;
-                            {ack_fault_valid, ack_fault_kind} <= {!halt_q, berth_card_pkg::ACK_RNR};
+                            {ack_fault_valid, ack_fault_kind} <= {!halt_q, berth_row_pkg::ACK_RNR};
                         end
                         op_q    <= idle_ack ? IDLE : SLIDE;
                         first_q <= 1'b1;
@@ -746,7 +746,7 @@ module berth_fp_ack #(
             DECIDE: begin
                 if (runs && now - stamp_q >= limit_q) begin
                     told_q <= 1'b1;
-                    {ack_fault_valid, ack_fault_kind} <= {1'b1, berth_card_pkg::ACK_TIMEOUT};
+                    {ack_fault_valid, ack_fault_kind} <= {1'b1, berth_row_pkg::ACK_TIMEOUT};
                 end
                 probe_at_q <= now + span_q[31:0] - {{(32-TW){1'b0}}, waited};
                 probe_on_q <= may_probe && !probe;

@@ -277,7 +277,7 @@ module berth_fp_block #(
     assign fits     = (bytes - back < (serve_q == '0 || most < soon ? most : soon) || (blocks == wanted && freed == want_from))
                       && blocks - freed < (LB+1)'(1 << LB);
     assign p_len    = piece.len;
-    assign p_none   = piece.kind != berth_card_pkg::PIECE_DATA || piece.inlined || p_len == 32'd0;
+    assign p_none   = piece.kind != berth_row_pkg::PIECE_DATA || piece.inlined || p_len == 32'd0;
     assign at       = fixing ? fix_off_q : offset;
     assign in_ctx   = ctx_len - at;
     assign want     = fixing ? {19'd0, fix_left_q} : need ? p_len : left;
@@ -306,7 +306,7 @@ module berth_fp_block #(
     assign state_idx  = settle ? s_tag[LB:0] : put ? block_idx : mark_data.idx;
     assign state_data.failed = settle && !good;
     assign state_data.held   = settle && good;
-    assign state_data.status = settle ? (x_valid_q ? x_status_q : 8'd0) : put ? berth_card_pkg::BLOCK_ASKED : mark_data.state;
+    assign state_data.status = settle ? (x_valid_q ? x_status_q : 8'd0) : put ? berth_row_pkg::BLOCK_ASKED : mark_data.state;
     assign held_set   = settle || fixed_we;
 
     // Counts; a QP has nothing under way when it is initialised.
@@ -348,8 +348,8 @@ module berth_fp_block #(
         if (op_q == LOOK && !fixing && need && p_none) begin
             row_we  = 1'b1;
             // an element that is not sent has contexts too
-            row_new = {1'b0, bytes, pieces + 8'd1, 32'd0, piece.kind == berth_card_pkg::PIECE_DATA ? ctx : ctxs[LC-1:0],
-                       piece.kind == berth_card_pkg::PIECE_DATA ? offset : 32'd0, blocks, losts};
+            row_new = {1'b0, bytes, pieces + 8'd1, 32'd0, piece.kind == berth_row_pkg::PIECE_DATA ? ctx : ctxs[LC-1:0],
+                       piece.kind == berth_row_pkg::PIECE_DATA ? offset : 32'd0, blocks, losts};
         end
         if (fix_done) begin
             row_we  = 1'b1;

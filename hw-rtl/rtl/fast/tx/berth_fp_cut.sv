@@ -229,14 +229,14 @@ module berth_fp_cut #(
     assign credit = next_in != next_out && !late_q;
     assign left   = mid ? rest : e_len;
     always_comb begin
-        kind = berth_card_pkg::PIECE_DATA;
-        if (e_bad) kind = berth_card_pkg::PIECE_BAD;
-        else if (e_nothing || (!message && left == 32'd0)) kind = berth_card_pkg::PIECE_EMPTY;
-        else if (message && !one && credit && left > size) kind = berth_card_pkg::PIECE_TOO_LONG;
+        kind = berth_row_pkg::PIECE_DATA;
+        if (e_bad) kind = berth_row_pkg::PIECE_BAD;
+        else if (e_nothing || (!message && left == 32'd0)) kind = berth_row_pkg::PIECE_EMPTY;
+        else if (message && !one && credit && left > size) kind = berth_row_pkg::PIECE_TOO_LONG;
     end
-    assign len  = kind != berth_card_pkg::PIECE_DATA ? 32'd0 : one || left < size ? left : size;
-    assign ends = kind != berth_card_pkg::PIECE_DATA || one || left <= size;
-    assign alone = kind == berth_card_pkg::PIECE_BAD || kind == berth_card_pkg::PIECE_EMPTY || !needs;
+    assign len  = kind != berth_row_pkg::PIECE_DATA ? 32'd0 : one || left < size ? left : size;
+    assign ends = kind != berth_row_pkg::PIECE_DATA || one || left <= size;
+    assign alone = kind == berth_row_pkg::PIECE_BAD || kind == berth_row_pkg::PIECE_EMPTY || !needs;
     assign cut  = state_q == CUT && have && room && clear && !waits && ((credit && (message || size != 32'd0)) || alone);
 
     // ---- fences, DELAYs and BINDs -------------------------------------------------------
@@ -351,7 +351,7 @@ module berth_fp_cut #(
 
     always_comb begin
         row_we  = cut || starts;
-        row_new = {open, list_first, next_in, next_out + {31'd0, kind == berth_card_pkg::PIECE_DATA && needs}, elem + {15'd0, ends},
+        row_new = {open, list_first, next_in, next_out + {31'd0, kind == berth_row_pkg::PIECE_DATA && needs}, elem + {15'd0, ends},
                    !ends, left - len, (mid ? place : 6'd0) + len[5:0], pieces + 8'd1, total + len,
                    1'b0, e_read || behind_q, e_read ? elem + 16'd1 : answers_upto};
         if (starts)

@@ -149,8 +149,8 @@ module berth_fp_release #(
     assign mark_data.again = op_q == MARK && kind_q == REVOKE && second_q;
     assign mark_q     = q_q;
     assign mark_data.idx   = op_q == INIT ? {1'b1, blk_q[LB-1:0]} : kind_q == LEFT ? blk_q : at_q;
-    assign mark_data.state = op_q == INIT || kind_q != REVOKE ? berth_card_pkg::BLOCK_BACK
-                           : second_q ? berth_card_pkg::BLOCK_ASKED : berth_card_pkg::BLOCK_AGAIN;
+    assign mark_data.state = op_q == INIT || kind_q != REVOKE ? berth_row_pkg::BLOCK_BACK
+                           : second_q ? berth_row_pkg::BLOCK_ASKED : berth_row_pkg::BLOCK_AGAIN;
 
     logic [LB+1:0]   given [0:QPS-1];
     assign count_given = given[count_q];
@@ -247,7 +247,7 @@ module berth_fp_release #(
                     op_q <= DROP;
                 end else if ((kind_q == DRAIN && lost && b_state.failed)
                              || (second_q && live && !b_state.held && !b_state.failed
-                                 && b_state.status == berth_card_pkg::BLOCK_AGAIN)) begin
+                                 && b_state.status == berth_row_pkg::BLOCK_AGAIN)) begin
                     op_q <= MARK;
                 end else begin
                     at_q     <= at_q + (LB+1)'(1);

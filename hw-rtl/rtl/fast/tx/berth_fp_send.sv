@@ -268,7 +268,7 @@ module berth_fp_send #(
     assign may_ask    = !(p.remote && waits) && (!p.read || reads - answered < most_reads);
     assign hold       = waits && !selective;
     assign fresh      = pieces != cut;
-    assign real_piece = p.kind == berth_card_pkg::PIECE_DATA;
+    assign real_piece = p.kind == berth_row_pkg::PIECE_DATA;
     assign half       = {1'b0, since} + 9'd1 >= (window[7:1] == 7'd0 ? 9'd1 : {2'd0, window[7:1]});
 
     // Blocks, in WALK
@@ -357,13 +357,13 @@ module berth_fp_send #(
     // A piece without a packet.
     logic local_end;
     assign local_end = op_q == LOOK && fresh
-                       && (p.kind == berth_card_pkg::PIECE_EMPTY || p.kind == berth_card_pkg::PIECE_TOO_LONG);
+                       && (p.kind == berth_row_pkg::PIECE_EMPTY || p.kind == berth_row_pkg::PIECE_TOO_LONG);
     logic broken;
-    assign broken    = op_q == LOOK && fresh && p.kind == berth_card_pkg::PIECE_BAD;
+    assign broken    = op_q == LOOK && fresh && p.kind == berth_row_pkg::PIECE_BAD;
     assign end_we    = local_end || (commit && !fix_q && ends_q);
     assign end_q     = q_q;
     assign end_idx   = local_end ? p.elem[LE-1:0] : elem_q[LE-1:0];
-    assign end_data.status = local_end && p.kind == berth_card_pkg::PIECE_TOO_LONG ? berth_regs_pkg::WC_TOO_LONG[7:0]
+    assign end_data.status = local_end && p.kind == berth_row_pkg::PIECE_TOO_LONG ? berth_regs_pkg::WC_TOO_LONG[7:0]
                            : berth_regs_pkg::WC_OK[7:0];
     assign end_data.psn    = local_end ? next - 24'd1 : psn_q;
 

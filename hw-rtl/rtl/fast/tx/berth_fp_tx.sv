@@ -640,8 +640,8 @@ module berth_fp_tx #(
         .clear(c_we && c_word == berth_row_pkg::SEND_COMMAND && command.opcode == berth_row_pkg::SEND_CMD_START), .clear_q(c_qp),
         .valid(fe_valid), .ready(fe_ready), .source(fe_source), .q(fe_q), .word(fe_what), .busy(fe_busy));
     logic [7:0]    ack_code;
-    assign ack_code = fe_what.kind == berth_card_pkg::ACK_TIMEOUT ? berth_row_pkg::EVENT_TIMEOUT
-                    : fe_what.kind == berth_card_pkg::ACK_NAK ? berth_row_pkg::EVENT_NAK : berth_row_pkg::EVENT_RNR;
+    assign ack_code = fe_what.kind == berth_row_pkg::ACK_TIMEOUT ? berth_row_pkg::EVENT_TIMEOUT
+                    : fe_what.kind == berth_row_pkg::ACK_NAK ? berth_row_pkg::EVENT_NAK : berth_row_pkg::EVENT_RNR;
     assign fe_code = fe_source[0] ? ack_code : fe_source[1] ? berth_row_pkg::EVENT_LIST
                    : fe_source[2] || fe_source[4] ? (fe_what.kind[0] ? berth_row_pkg::EVENT_NO_MEMORY : berth_row_pkg::EVENT_BAD_WQE)
                    : fe_source[5] ? berth_row_pkg::EVENT_BIND

@@ -6,6 +6,7 @@
 //! long, is for each test to say.
 
 use berth_abi::cpu::{LIST_BAD, LIST_GAP, LIST_OK, LIST_REPEAT};
+use berth_abi::engine::{PIECE_BAD, PIECE_DATA, PIECE_EMPTY, PIECE_TOO_LONG};
 use berth_abi::rows::send;
 use berth_protocol::credit::cut::{Cut, Mode, NicCut, Out, Send, Unlisted};
 use berth_protocol::credit::list::Reader;
@@ -96,11 +97,12 @@ impl Elem {
 
 /// What a piece is.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(u32)]
 pub enum Kind {
-    Data = 0,
-    Empty = 1,
-    TooLong = 2,
-    Bad = 3,
+    Data = PIECE_DATA,
+    Empty = PIECE_EMPTY,
+    TooLong = PIECE_TOO_LONG,
+    Bad = PIECE_BAD,
 }
 
 /// A piece that was cut, as the bench saw it.

@@ -7,6 +7,7 @@
 
 pub mod bound;
 
+use berth_abi::engine::{ASIDE_FLUSH, ASIDE_LOCAL, ASIDE_RELEASE};
 use berth_abi::status::{PAGE_NO_MEMORY, PAGE_OVER_BUDGET};
 use berth_abi::status::{WC_BAD_WQE, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET, WC_RECALLED};
 pub use berth_protocol::memory::ahead::Post;
@@ -680,7 +681,7 @@ impl Rig {
         let m = &mut self.m;
         let (chunks, ranges) = (m.get("aside.chunks") as usize, m.get("aside.sges") as usize);
         let (first, status, id) = (m.get("aside.sge") as u8, m.get("aside.status") as u8, m.get("aside.wr_id"));
-        let (credit, recv, kind) = (m.get("aside.credit") as u8, m.get("aside.recv"), m.get("aside.kind"));
+        let (credit, recv, kind) = (m.get("aside.credit") as u8, m.get("aside.recv"), m.get("aside.kind") as u32);
         let q = m.get("aside_q") as u32;
         let qp = self.qps.get_mut(&q).expect("a QP");
         let recv = recv as usize;
@@ -689,7 +690,7 @@ impl Rig {
         let of = qp.credit_of.get(&recv).map(|&n| n as u8);
         match kind {
             // Never a credit: in its turn.
-            0 => {
+            ASIDE_LOCAL => {
                 assert_eq!((recv, recv), (qp.freed, qp.grant), "QP {q}: not its turn");
                 assert_eq!(qp.target.take().unwrap_or(recv), recv, "QP {q}: the first one after going back");
                 let refused = qp.chunks.iter().find_map(|c| match c.place {
@@ -716,14 +717,14 @@ impl Rig {
                 self.qps.get_mut(&q).expect("a QP").freed += 1;
             }
             // Was a credit, after the end.
-            1 => {
+            ASIDE_FLUSH => {
                 assert_eq!((Some(credit), recv, Some(status)), (of, qp.freed, qp.ended), "QP {q}: receive {recv}");
                 qp.local.push((recv, status));
                 self.give_back(q, recv, usize::MAX);
                 self.qps.get_mut(&q).expect("a QP").freed += 1;
             }
             // Taken back, newest first, or let go.
-            2 => {
+            ASIDE_RELEASE => {
                 assert_eq!((Some(credit), chunks), (of, 0xffff), "QP {q}: receive {recv}");
                 if qp.went_back && recv + 1 == qp.grant {
                     qp.grant -= 1;
