@@ -383,17 +383,17 @@ package berth_regs_pkg;
     localparam logic [31:0] CPU_TX_DONE              = 32'h00000074; // ro, pops: a frame sent or given up
     localparam logic [31:0] CPU_CMD_W0               = 32'h00000080; // ro: first of the 16 words of the command at the head
     localparam logic [31:0] CPU_DMA_LOCAL            = 32'h000000c0; // wo: DMA: byte offset in packet RAM
-    localparam logic [31:0] CPU_DMA_LEN_TAG          = 32'h000000c4; // wo: DMA: length in bytes in bits 15:0 (1 to 4608), tag in bits 31:16
+    localparam logic [31:0] CPU_DMA_LEN_TAG          = 32'h000000c4; // wo: DMA: length and tag
     localparam logic [31:0] CPU_DMA_ADDR_LO          = 32'h000000c8; // wo: DMA: host address low half
     localparam logic [31:0] CPU_DMA_ADDR_HI          = 32'h000000cc; // wo: DMA: host address high half
-    localparam logic [31:0] CPU_DMA_GO               = 32'h000000d0; // wo: DMA: starts it: bit 0 = 1 writes to the host, bit 1 address is virtual, bit 2 attaches the read to a transmit slot, slot in bits 15:8, ASID in bits 23:16
-    localparam logic [31:0] CPU_DMA_DONE             = 32'h000000d4; // ro, pops: bit 31 valid, status in bits 23:16 (`DMA_*`), tag in bits 15:0
+    localparam logic [31:0] CPU_DMA_GO               = 32'h000000d0; // wo: DMA: starts it
+    localparam logic [31:0] CPU_DMA_DONE             = 32'h000000d4; // ro, pops: a DMA command has ended
     localparam logic [31:0] CPU_XLT_VA_LO            = 32'h000000e0; // wo: translation: virtual address low half
     localparam logic [31:0] CPU_XLT_VA_HI            = 32'h000000e4; // wo: translation: virtual address high half
     localparam logic [31:0] CPU_XLT_LEN              = 32'h000000e8; // wo: translation: length in bytes (1 to 2^31 - 1)
     localparam logic [31:0] CPU_XLT_TAG              = 32'h000000ec; // wo: translation: tag (16 bits) that answers and events carry
-    localparam logic [31:0] CPU_XLT_GO               = 32'h000000f0; // wo: translation: starts it: bits 1:0 = 1 acquires (a miss writes `EV_PAGE_NEED` to the host), 2 releases (writes `EV_PAGE_RELEASE`); bit 8 the card will write; ASID in bits 23:16
-    localparam logic [31:0] CPU_XLT_RSP              = 32'h000000f4; // ro, pops: bit 31 valid, kind in bits 27:24 (`XLT_HIT`, `XLT_MISS`, `XLT_READY`), status in bits 23:16 (of `XLT_READY`: as the driver gave it), tag in bits 15:0
+    localparam logic [31:0] CPU_XLT_GO               = 32'h000000f0; // wo: translation: starts it
+    localparam logic [31:0] CPU_XLT_RSP              = 32'h000000f4; // ro, pops: an answer of the translation unit
     localparam logic [31:0] CPU_EV_W0                = 32'h00000100; // wo: first of the 16 words of an event to be written to the host
     localparam logic [31:0] CPU_EV_GO                = 32'h00000140; // wo: any value queues the event
     localparam logic [31:0] CPU_EV_SPACE             = 32'h00000144; // ro: free entries of the host's event ring
@@ -524,6 +524,41 @@ package berth_regs_pkg;
         logic [7:0] zero_15_8;
         logic [7:0] slot; // Transmit slot
     } cpu_tx_done_t;
+    typedef struct packed {
+        logic [15:0] tag; // Comes back
+        logic [15:0] length; // Bytes, 1 to 4608
+    } cpu_dma_len_tag_t;
+    typedef struct packed {
+        logic [7:0] zero_31_24;
+        logic [7:0] asid; // Address space of a virtual address
+        logic [7:0] slot; // Transmit slot that the read is attached to
+        logic [4:0] zero_7_3;
+        logic [0:0] attach; // A read that a transmit slot waits for
+        logic [0:0] virt; // The address is virtual, else one of the bus
+        logic [0:0] write; // To the host, else from it
+    } cpu_dma_go_t;
+    typedef struct packed {
+        logic [0:0] valid; // There is one
+        logic [6:0] zero_30_24;
+        logic [7:0] status; // `DMA_*`
+        logic [15:0] tag; // Its tag
+    } cpu_dma_done_t;
+    typedef struct packed {
+        logic [7:0] zero_31_24;
+        logic [7:0] asid; // Address space
+        logic [6:0] zero_15_9;
+        logic [0:0] write; // The card will write, or has written
+        logic [5:0] zero_7_2;
+        logic [0:0] give_back; // The range is released: `EV_PAGE_RELEASE` goes to the host
+        logic [0:0] acquire; // It is acquired: if a page is missing, `EV_PAGE_NEED` goes to the host
+    } cpu_xlt_go_t;
+    typedef struct packed {
+        logic [0:0] valid; // There is one
+        logic [2:0] zero_30_28;
+        logic [3:0] kind; // `XLT_*`
+        logic [7:0] status; // Of `XLT_READY`: as the driver gave it
+        logic [15:0] tag; // Tag of the command
+    } cpu_xlt_rsp_t;
     typedef struct packed {
         logic [0:0] valid; // The queue is in use
         logic [14:0] zero_30_16;

@@ -43,7 +43,9 @@ pub fn bandwidth(model: &Model, data_w: usize) -> Result<Vec<Row>> {
         for (slot, f) in (0..).zip(&frames) {
             rig.fill_packet_ram(tx_slot(slot), f);
         }
-        let send = |rig: &mut Board, slot: u32| rig.set_cpu(CPU_TX_SEND, ((HEADERS + payload) as u32) << 16 | slot);
+        let send = |rig: &mut Board, slot: u32| {
+            rig.set_cpu(CPU_TX_SEND, TxSend { length: (HEADERS + payload) as u32, raw: 0, loopback: 0, slot }.word())
+        };
 
         // One frame alone: cycles from the command to its first beat.
         send(&mut rig, 0);

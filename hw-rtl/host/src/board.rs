@@ -83,13 +83,19 @@ impl Board {
         if differs(|d| d.local.into()) {
             self.set_cpu(CPU_DMA_LOCAL, d.local);
         }
-        self.set_cpu(CPU_DMA_LEN_TAG, d.len | d.tag << 16);
+        self.set_cpu(CPU_DMA_LEN_TAG, DmaLenTag { tag: d.tag, length: d.len }.word());
         self.set_cpu(CPU_DMA_ADDR_LO, d.addr as u32);
         if differs(|d| d.addr >> 32) {
             self.set_cpu(CPU_DMA_ADDR_HI, (d.addr >> 32) as u32);
         }
-        let flags = u32::from(d.write) | u32::from(d.asid.is_some()) << 1 | u32::from(d.slot.is_some()) << 2;
-        self.set_cpu(CPU_DMA_GO, flags | d.slot.unwrap_or(0) << 8 | d.asid.unwrap_or(0) << 16);
+        let go = DmaGo {
+            asid: d.asid.unwrap_or(0),
+            slot: d.slot.unwrap_or(0),
+            attach: d.slot.is_some().into(),
+            virt: d.asid.is_some().into(),
+            write: d.write.into(),
+        };
+        self.set_cpu(CPU_DMA_GO, go.word());
     }
 
     /// The next event of the fast path, if there is one.
@@ -101,7 +107,7 @@ impl Board {
 
     /// Status (`DMA_*`) and tag of the next DMA command that has ended, if one has.
     pub fn dma_done(&mut self) -> Option<(u32, u32)> {
-        let v = self.cpu(CPU_DMA_DONE);
-        (v >> 31 != 0).then_some((v >> 16 & 0xff, v & 0xffff))
+        let done = DmaDone::from_word(self.cpu(CPU_DMA_DONE));
+        (done.valid != 0).then_some((done.status, done.tag))
     }
 }

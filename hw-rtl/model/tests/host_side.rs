@@ -328,7 +328,7 @@ fn dma_ends_with_the_status_of_its_failure() {
     }
     // Of an attached read only the transmit slot hears: nothing is sent.
     b.dma(Dma { asid: Some(2), slot: Some(5), ..read });
-    b.set_cpu(CPU_TX_SEND, 100 << 16 | 5);
+    b.set_cpu(CPU_TX_SEND, TxSend { length: 100, raw: 0, loopback: 0, slot: 5 }.word());
     let v = b.wait("the slot to be given up", |b| Some(b.cpu(CPU_TX_DONE)).filter(|v| v >> 31 != 0));
     assert_eq!((v >> 16 & 0xff, v & 0xff), (DMA_NO_TRANSLATION, 5));
     assert_eq!(b.cpu(CPU_DMA_DONE), 0);

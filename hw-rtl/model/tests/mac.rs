@@ -65,8 +65,9 @@ fn with_icrc(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-const RAW: u32 = 1 << 9;
-const LOOP: u32 = 1 << 8;
+const PLAIN: TxSend = TxSend { length: 0, raw: 0, loopback: 0, slot: 0 };
+const RAW: TxSend = TxSend { raw: 1, ..PLAIN };
+const LOOP: TxSend = TxSend { loopback: 1, ..PLAIN };
 
 /// A card without firmware on the bench.
 struct Bench(Board);
@@ -99,8 +100,8 @@ impl Bench {
         self.card.counter(index)
     }
 
-    fn send(&mut self, slot: u32, len: usize, flags: u32) {
-        self.set_cpu(CPU_TX_SEND, (len as u32) << 16 | flags | slot);
+    fn send(&mut self, slot: u32, len: usize, how: TxSend) {
+        self.set_cpu(CPU_TX_SEND, TxSend { length: len as u32, slot, ..how }.word());
     }
 
     /// Waits until a pending bit is set.
@@ -116,20 +117,20 @@ impl Bench {
     /// Waits for the next outcome of a send: (status, slot).
     fn sent(&mut self) -> (u32, u32) {
         self.wait(PEND_TX_DONE);
-        let done = self.cpu(CPU_TX_DONE);
-        assert_ne!(done & 1 << 31, 0);
-        (done >> 16 & 0xff, done & 0xff)
+        let done = TxDone::from_word(self.cpu(CPU_TX_DONE));
+        assert_ne!(done.valid, 0);
+        (done.status, done.slot)
     }
 
     /// Takes the frame at the head and frees its slot: (bytes, flags).
     fn receive(&mut self) -> (Vec<u8>, u32) {
         self.wait(PEND_RX);
-        let desc = self.cpu(CPU_RX_DESC);
-        assert_ne!(desc & 1 << 31, 0);
+        let desc = RxDesc::from_word(self.cpu(CPU_RX_DESC));
+        assert_ne!(desc.valid, 0);
         let flags = self.cpu(CPU_RX_FLAGS);
-        let slot = desc & 0xff;
+        let slot = desc.slot;
         self.set_cpu(CPU_RX_POP, 0);
-        let data = self.packet_ram(rx_slot(slot), (desc >> 16 & 0x1fff) as usize);
+        let data = self.packet_ram(rx_slot(slot), desc.length as usize);
         self.set_cpu(CPU_RX_FREE, slot);
         (data, flags)
     }
@@ -175,7 +176,7 @@ fn icrc_of_a_foreign_frame_is_found_right() {
     assert_eq!(bench.receive(), (KNOWN_FRAME.to_vec(), RX_FLAG_ROCE | RX_FLAG_ICRC_OK));
     // and the card makes the same
     bench.fill_packet_ram(tx_slot(3), &KNOWN_FRAME[..KNOWN_FRAME.len() - 4]);
-    bench.send(3, KNOWN_FRAME.len() - 4, 0);
+    bench.send(3, KNOWN_FRAME.len() - 4, PLAIN);
     assert_eq!(bench.sent(), (DMA_OK, 3));
     assert_eq!(bench.at_mac(), KNOWN_FRAME);
 }
@@ -189,7 +190,7 @@ fn frames_of_every_length_get_the_right_icrc() {
         let frame = roce(&mut rng, n);
         let slot = n as u32 % TX_SLOTS;
         bench.fill_packet_ram(tx_slot(slot), &frame);
-        bench.send(slot, frame.len(), 0);
+        bench.send(slot, frame.len(), PLAIN);
         assert_eq!(bench.sent(), (DMA_OK, slot));
         assert_eq!(bench.at_mac(), with_icrc(frame), "{n} bytes of payload");
     }
@@ -208,7 +209,7 @@ fn random_frames_go_out_and_come_in_unchanged() {
         let slot = n % TX_SLOTS;
         bench.fill_packet_ram(tx_slot(slot), &frame);
         let looped = rng.chance(0.5);
-        bench.send(slot, frame.len(), if looped { LOOP } else { 0 });
+        bench.send(slot, frame.len(), if looped { LOOP } else { PLAIN });
         assert_eq!(bench.sent(), (DMA_OK, slot));
         let expected = with_icrc(frame);
         if looped {
@@ -241,7 +242,7 @@ fn frame_without_icrc_is_sent_and_received_as_it_is() {
         assert_eq!(bench.at_mac(), arp);
         bench.inject(arp.clone());
         assert_eq!(bench.receive(), (arp.clone(), 0));
-        bench.send(0, len, RAW | LOOP);
+        bench.send(0, len, TxSend { loopback: 1, ..RAW });
         bench.sent();
         assert_eq!(bench.receive(), (arp, RX_FLAG_LOOPBACK));
     }
@@ -388,7 +389,7 @@ fn frames_leave_and_arrive_back_to_back_without_a_bubble() {
         }
         bench.card.set_tx_ready(false);
         for (slot, frame) in (0..).zip(&frames) {
-            bench.send(slot, frame.len(), 0);
+            bench.send(slot, frame.len(), PLAIN);
         }
         bench.card.run(100);
         bench.card.reset_ports();
@@ -478,7 +479,7 @@ fn slot_given_back_twice_or_never_taken_is_ignored() {
 fn send_that_cannot_be_is_refused() {
     let mut bench = Bench::new(seed(12));
     for (slot, len) in [(16, 100), (255, 100), (0, 0), (1, SLOT_BYTES as usize - 3), (2, 0x1fff)] {
-        bench.send(slot, len, 0);
+        bench.send(slot, len, PLAIN);
         assert_eq!(bench.sent(), (DMA_REFUSED, slot));
     }
     bench.card.run(100);
@@ -503,7 +504,7 @@ fn send_waits_for_its_attached_reads() {
         let addr = HOST_BASE + at as u64;
         let (local, len) = (tx_slot(slot) + 54, len as u32);
         bench.dma(Dma { local, len, addr, slot: Some(slot), ..Dma::default() }, None);
-        bench.send(slot, frame.len(), 0);
+        bench.send(slot, frame.len(), PLAIN);
         assert_eq!(bench.sent(), (DMA_OK, slot), "frame {n}, {len} bytes");
         assert_eq!(bench.at_mac(), with_icrc(frame), "frame {n}, {len} bytes at {at:#x}");
     }
@@ -518,10 +519,10 @@ fn failed_attached_read_gives_up_the_send_once() {
     let frame = roce(&mut rng, 100);
     bench.fill_packet_ram(tx_slot(2), &frame);
     bench.dma(Dma { local: tx_slot(2) + 54, len: 100, addr: 0x1000, slot: Some(2), ..Dma::default() }, None);
-    bench.send(2, frame.len(), 0);
+    bench.send(2, frame.len(), PLAIN);
     assert_eq!(bench.sent(), (DMA_HOST_ERROR, 2));
     assert_eq!(bench.card.take_tx(), None);
-    bench.send(2, frame.len(), 0);
+    bench.send(2, frame.len(), PLAIN);
     assert_eq!(bench.sent(), (DMA_OK, 2));
     assert_eq!(bench.at_mac(), with_icrc(frame));
 }
@@ -537,8 +538,8 @@ fn card_reset_lets_a_frame_end_and_skips_the_rest_of_one_that_arrives() {
     for delay in [1, 30, 300].map(|cycles: u64| cycles.div_ceil(data_w() as u64 / 64)) {
         bench.fill_packet_ram(tx_slot(0), &going);
         bench.fill_packet_ram(tx_slot(1), &going);
-        bench.send(0, going.len(), 0);
-        bench.send(1, going.len(), 0);
+        bench.send(0, going.len(), PLAIN);
+        bench.send(1, going.len(), PLAIN);
         bench.card.push_rx(coming.clone());
         bench.card.run(delay);
         bench.card.mmio_write(BAR_CONTROL, HOST_CTRL.into(), 1, 4);

@@ -120,15 +120,15 @@ table! {
 
     /// wo: DMA: byte offset in packet RAM.
     CPU_DMA_LOCAL = 0x0c0;
-    /// wo: DMA: length in bytes in bits 15:0 (1 to 4608), tag in bits 31:16.
+    /// wo: DMA: length and tag.
     CPU_DMA_LEN_TAG = 0x0c4;
     /// wo: DMA: host address low half.
     CPU_DMA_ADDR_LO = 0x0c8;
     /// wo: DMA: host address high half.
     CPU_DMA_ADDR_HI = 0x0cc;
-    /// wo: DMA: starts it: bit 0 = 1 writes to the host, bit 1 address is virtual, bit 2 attaches the read to a transmit slot, slot in bits 15:8, ASID in bits 23:16. Stalls while the command FIFO is full.
+    /// wo: DMA: starts it. Stalls while the command FIFO is full.
     CPU_DMA_GO = 0x0d0;
-    /// ro, pops: bit 31 valid, status in bits 23:16 (`DMA_*`), tag in bits 15:0. Not given for attached reads.
+    /// ro, pops: a DMA command has ended. Not given for attached reads.
     CPU_DMA_DONE = 0x0d4;
 
     /// wo: translation: virtual address low half.
@@ -139,9 +139,9 @@ table! {
     CPU_XLT_LEN = 0x0e8;
     /// wo: translation: tag (16 bits) that answers and events carry.
     CPU_XLT_TAG = 0x0ec;
-    /// wo: translation: starts it: bits 1:0 = 1 acquires (a miss writes `EV_PAGE_NEED` to the host), 2 releases (writes `EV_PAGE_RELEASE`); bit 8 the card will write; ASID in bits 23:16. Stalls while the command FIFO is full.
+    /// wo: translation: starts it. Stalls while the command FIFO is full.
     CPU_XLT_GO = 0x0f0;
-    /// ro, pops: bit 31 valid, kind in bits 27:24 (`XLT_HIT`, `XLT_MISS`, `XLT_READY`), status in bits 23:16 (of `XLT_READY`: as the driver gave it), tag in bits 15:0.
+    /// ro, pops: an answer of the translation unit.
     CPU_XLT_RSP = 0x0f4;
 
     /// wo: first of the 16 words of an event to be written to the host.
@@ -231,6 +231,57 @@ records! { u32;
         /// Transmit slot.
         slot: 7 0,
     }
+    /// `CPU_DMA_LEN_TAG`: what is moved.
+    DmaLenTag {
+        /// Comes back.
+        tag: 31 16,
+        /// Bytes, 1 to 4608.
+        length: 15 0,
+    }
+    /// `CPU_DMA_GO`: a DMA command.
+    DmaGo {
+        /// Address space of a virtual address.
+        asid: 23 16,
+        /// Transmit slot that the read is attached to.
+        slot: 15 8,
+        /// A read that a transmit slot waits for.
+        attach: 2 2,
+        /// The address is virtual, else one of the bus.
+        virt: 1 1,
+        /// To the host, else from it.
+        write: 0 0,
+    }
+    /// `CPU_DMA_DONE`: a DMA command that has ended.
+    DmaDone {
+        /// There is one.
+        valid: 31 31,
+        /// `DMA_*`.
+        status: 23 16,
+        /// Its tag.
+        tag: 15 0,
+    }
+    /// `CPU_XLT_GO`: a command to the translation unit, with one of `give_back` and `acquire`.
+    XltGo {
+        /// Address space.
+        asid: 23 16,
+        /// The card will write, or has written.
+        write: 8 8,
+        /// The range is released: `EV_PAGE_RELEASE` goes to the host.
+        give_back: 1 1,
+        /// It is acquired: if a page is missing, `EV_PAGE_NEED` goes to the host.
+        acquire: 0 0,
+    }
+    /// `CPU_XLT_RSP`: an answer of the translation unit.
+    XltRsp {
+        /// There is one.
+        valid: 31 31,
+        /// `XLT_*`.
+        kind: 27 24,
+        /// Of `XLT_READY`: as the driver gave it.
+        status: 23 16,
+        /// Tag of the command.
+        tag: 15 0,
+    }
     /// `CPU_CQ_ATTR`: a completion queue.
     CqAttr {
         /// The queue is in use.
@@ -250,6 +301,11 @@ pub const CPU_RECORDS: &[(&str, &Record)] = &[
     ("CPU_RX_DESC", &RxDesc::RECORD),
     ("CPU_TX_SEND", &TxSend::RECORD),
     ("CPU_TX_DONE", &TxDone::RECORD),
+    ("CPU_DMA_LEN_TAG", &DmaLenTag::RECORD),
+    ("CPU_DMA_GO", &DmaGo::RECORD),
+    ("CPU_DMA_DONE", &DmaDone::RECORD),
+    ("CPU_XLT_GO", &XltGo::RECORD),
+    ("CPU_XLT_RSP", &XltRsp::RECORD),
     ("CPU_CQ_ATTR", &CqAttr::RECORD),
     ("CPU_RAW_W0", &RawAttr::RECORD),
     ("CPU_RAW_W0 + 4", &RawCqs::RECORD),

@@ -252,21 +252,21 @@ impl Bench {
         self.wait("a DMA command to end", |b| b.board.dma_done())
     }
 
-    pub fn range(&mut self, op: u32, r: Range) {
+    pub fn range(&mut self, op: XltGo, r: Range) {
         self.set_cpu(CPU_XLT_VA_LO, r.va as u32);
         self.set_cpu(CPU_XLT_VA_HI, (r.va >> 32) as u32);
         self.set_cpu(CPU_XLT_LEN, r.len);
         self.set_cpu(CPU_XLT_TAG, r.tag);
-        self.set_cpu(CPU_XLT_GO, op | u32::from(r.write) << 8 | r.asid << 16);
+        self.set_cpu(CPU_XLT_GO, XltGo { asid: r.asid, write: r.write.into(), ..op }.word());
     }
 
     /// Kind, status and tag of the next answer of the translation unit.
     pub fn answer(&mut self) -> (u32, u32, u32) {
-        let v = self.wait("an answer of the translation unit", |b| {
-            let v = b.cpu(CPU_XLT_RSP);
-            (v >> 31 != 0).then_some(v)
+        let answer = self.wait("an answer of the translation unit", |b| {
+            let answer = XltRsp::from_word(b.cpu(CPU_XLT_RSP));
+            (answer.valid != 0).then_some(answer)
         });
-        (v >> 24 & 0xf, v >> 16 & 0xff, v & 0xffff)
+        (answer.kind, answer.status, answer.tag)
     }
 
     pub fn firmware_event(&mut self, words: &[u32; 16]) {
@@ -292,8 +292,8 @@ impl Bench {
     }
 }
 
-pub const ACQUIRE: u32 = 1;
-pub const RELEASE: u32 = 2;
+pub const ACQUIRE: XltGo = XltGo { asid: 0, write: 0, give_back: 0, acquire: 1 };
+pub const RELEASE: XltGo = XltGo { give_back: 1, acquire: 0, ..ACQUIRE };
 
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
