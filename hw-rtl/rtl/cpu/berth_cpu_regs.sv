@@ -64,7 +64,8 @@ module berth_cpu_regs (
     output logic [31:0]                cpu_word
 );
   logic ack_q, second_q, done;
-  logic [31:0] rdata, rdata_q, local_q, len_tag_q, xlt_len_q;
+  logic [31:0] rdata, rdata_q, local_q, xlt_len_q;
+  berth_regs_pkg::cpu_dma_len_tag_t len_tag_q;
 
   wire [31:0] a = {20'd0, h_addr[11:2], 2'b00};
   wire active = h_req && !ack_q;
@@ -75,7 +76,18 @@ module berth_cpu_regs (
   wire in_cqe = a >= berth_regs_pkg::CPU_CQE_W0 && a < berth_regs_pkg::CPU_CQE_W0 + 32;
   wire in_raw = a >= berth_regs_pkg::CPU_RAW_W0 && a < berth_regs_pkg::CPU_RAW_W0 + 24;
   wire go = we && a == berth_regs_pkg::CPU_DMA_GO;
-  wire [31:0] length = {16'd0, len_tag_q[15:0]};
+  berth_regs_pkg::cpu_dma_go_t dma_go;
+  berth_regs_pkg::cpu_xlt_go_t xlt_go;
+  berth_regs_pkg::cpu_dma_done_t dma_done;
+  assign dma_go = h_wdata;
+  assign xlt_go = h_wdata;
+  always_comb begin
+    dma_done        = '0;
+    dma_done.valid  = 1'b1;
+    dma_done.status = dma_end.status;
+    dma_done.tag    = dma_end.tag;
+  end
+  wire [31:0] length = {16'd0, len_tag_q.length};
 
   assign h_ack = ack_q;
   assign h_rdata = rdata_q;
@@ -87,8 +99,8 @@ module berth_cpu_regs (
   assign db_setup_valid = we && a == berth_regs_pkg::CPU_DB_CFG;
   assign db_pop_valid = re && a == berth_regs_pkg::CPU_DB_POP && pend_doorbell;
 
-  assign rgo_valid = go && !h_wdata[0];
-  assign wgo_valid = go && h_wdata[0];
+  assign rgo_valid = go && !dma_go.write;
+  assign wgo_valid = go && dma_go.write;
   logic [63:0] dma_addr_q, xlt_va_q, cq_base_q;
   berth_regs_pkg::cpu_cq_attr_t cq_attr_q;
   berth_regs_pkg::cpu_db_cfg_t db_cfg;
@@ -109,19 +121,19 @@ module berth_cpu_regs (
   assign dma.bad = length == 0 || length > berth_regs_pkg::SLOT_BYTES || local_q > berth_regs_pkg::PKT_BYTES ||
       local_q + length > berth_regs_pkg::PKT_BYTES;
   assign dma.place = local_q[17:0];
-  assign dma.len = len_tag_q[12:0];
-  assign dma.tag = len_tag_q[31:16];
-  assign dma.virt = h_wdata[1];
-  assign dma.attach = h_wdata[2];
-  assign dma.slot = h_wdata[11:8];
-  assign dma.asid = h_wdata[23:16];
+  assign dma.len = len_tag_q.length[12:0];
+  assign dma.tag = len_tag_q.tag;
+  assign dma.virt = dma_go.virt;
+  assign dma.attach = dma_go.attach;
+  assign dma.slot = dma_go.slot[3:0];
+  assign dma.asid = dma_go.asid;
   assign dma_end_pop = re && a == berth_regs_pkg::CPU_DMA_DONE;
 
-  assign xgo_valid = we && a == berth_regs_pkg::CPU_XLT_GO && h_wdata[1] != h_wdata[0];
+  assign xgo_valid = we && a == berth_regs_pkg::CPU_XLT_GO && xlt_go.give_back != xlt_go.acquire;
   assign {xgo.quiet, xgo.probe} = '0;
-  assign xgo.give_back = h_wdata[1];
-  assign xgo.write = h_wdata[8];
-  assign xgo.asid = h_wdata[23:16];
+  assign xgo.give_back = xlt_go.give_back;
+  assign xgo.write = xlt_go.write;
+  assign xgo.asid = xlt_go.asid;
   assign xgo.len = xlt_len_q[30:0];
   assign rsp_pop = re && a == berth_regs_pkg::CPU_XLT_RSP;
   assign cq_setup_valid = we && a == berth_regs_pkg::CPU_CQ_CFG;
@@ -148,8 +160,8 @@ module berth_cpu_regs (
         berth_regs_pkg::CPU_DB_INDEX: rdata = db_pop.index;
         berth_regs_pkg::CPU_DB_BYTES: rdata = db_pop.bytes;
         berth_regs_pkg::CPU_DB_CFG: done = !h_we || db_setup_ready;
-        berth_regs_pkg::CPU_DMA_GO: done = !h_we || (h_wdata[0] ? wgo_ready : rgo_ready);
-        berth_regs_pkg::CPU_DMA_DONE: if (dma_end_valid) rdata = {8'h80, dma_end};
+        berth_regs_pkg::CPU_DMA_GO: done = !h_we || (dma_go.write ? wgo_ready : rgo_ready);
+        berth_regs_pkg::CPU_DMA_DONE: if (dma_end_valid) rdata = dma_done;
         berth_regs_pkg::CPU_XLT_GO: done = !xgo_valid || xgo_ready;
         berth_regs_pkg::CPU_XLT_RSP: if (rsp_valid) rdata = rsp_data;
         berth_regs_pkg::CPU_EV_GO: done = !h_we || !fev_valid;
@@ -206,5 +218,5 @@ module berth_cpu_regs (
   // Words of an event or a completion do not change under its writer.
   always_ff @(posedge clk) if (!rst && $past(!rst && fev_valid) && fev_valid && !$past(fev_ready)) assert ($stable(fev_words));
 
-  wire unused = &{1'b0, h_addr[1:0], db_cfg, cq_attr_q, xlt_len_q[31]};
+  wire unused = &{1'b0, h_addr[1:0], db_cfg, cq_attr_q, xlt_len_q[31], dma_go, xlt_go};
 endmodule

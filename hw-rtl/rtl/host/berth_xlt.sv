@@ -376,9 +376,19 @@ module berth_xlt (
     end
   end
 
-  wire [31:0] rsp_word = out_valid[0] ?
-      {1'b1, 3'd0, out_hit[0] ? berth_regs_pkg::XLT_HIT[3:0] : berth_regs_pkg::XLT_MISS[3:0], 8'd0, out_tag[15:0]} :
-      {1'b1, 3'd0, berth_regs_pkg::XLT_READY[3:0], rdy.status, rdy.tag[15:0]};
+  berth_regs_pkg::cpu_xlt_rsp_t rsp_word;
+  always_comb begin
+    rsp_word        = '0;
+    rsp_word.valid  = 1'b1;
+    rsp_word.kind   = berth_regs_pkg::XLT_READY[3:0];
+    rsp_word.status = rdy.status;
+    rsp_word.tag    = rdy.tag[15:0];
+    if (out_valid[0]) begin
+      rsp_word.kind   = out_hit[0] ? berth_regs_pkg::XLT_HIT[3:0] : berth_regs_pkg::XLT_MISS[3:0];
+      rsp_word.status = '0;
+      rsp_word.tag    = out_tag[15:0];
+    end
+  end
   berth_fifo #(
       .WIDTH(32),
       .DEPTH(512)
