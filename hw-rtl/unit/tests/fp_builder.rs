@@ -6,6 +6,7 @@
 
 mod builder;
 
+use berth_abi::rows::recv;
 use berth_random::{Rng, mix, seed};
 use berth_rtl_unit::{Module, Op};
 use builder::{Command, Landed, List, Post, QPS, Rig};
@@ -454,10 +455,11 @@ fn cr_9_each_proof_comes_with_a_report_of_how_credits_are_used() {
         // (gaps, their sum), (lead, longest), (left, outstanding, covered, waited, dry)
         let seen = |rig: &Rig| {
             let (_, [gaps, times, used]) = rig.uses[rig.uses.len() - 1];
-            let flags = [used >> 2 & 1, used >> 1 & 1, used & 1];
-            ((gaps >> 24, gaps & 0xff_ffff), (times, used >> 16, used >> 8 & 0xff), flags)
+            let (gaps, used) = (recv::Gaps::from_word(gaps), recv::Use::from_word(used));
+            let flags = [used.covered, used.waited, used.dry];
+            ((gaps.count, gaps.sum), (times, used.left, used.outstanding), flags)
         };
-        let lead = |lead: u32, longest: u32| 1 << 31 | longest << 16 | lead;
+        let lead = |lead: u32, longest: u32| recv::Times { led: 1, longest, lead }.word();
         rig.batch(5, &[100, 200, 300]);
         rig.rest();
         rig.at(rig.now + 20);

@@ -2482,7 +2482,7 @@ fn pc_3_round_trip_and_service_are_measured_and_added_to_the_bound() {
         let cycles = [0, 1024].map(|most| {
             let world = World {
                 width,
-                limit: most << 16 | LEAST,
+                limit: recv::Pinned { most, bound: LEAST }.word(),
                 trigger: (3, if most == 0 { 0 } else { 15 }),
                 warm: 0,
                 service: FAR,

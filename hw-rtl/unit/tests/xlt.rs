@@ -3,7 +3,7 @@
 #![cfg(feature = "fastpath")]
 
 use berth_abi::card::{XLT_WAYS, Xlt};
-use berth_abi::cpu::{XLT_HIT, XLT_MISS, XLT_READY};
+use berth_abi::cpu::{XLT_HIT, XLT_MISS, XLT_READY, XltRsp};
 use berth_abi::engine::{CHANGE_EVICT, CHANGE_INSTALL};
 use berth_abi::message::{Entry, PageNeed, PageRelease, Typed, code};
 use berth_abi::ring::{EV_PAGE_EVICTED, EV_PAGE_NEED, EV_PAGE_RELEASE, EVICT_PAGES, evicted_pages};
@@ -255,9 +255,10 @@ impl Table {
             self.host.pop_front();
         }
         if rsp && self.is("rsp_valid") {
-            let w = self.m.get(self.ports["rsp_data"]) as u32;
-            assert_eq!(w >> 28, 8, "bit 31 says that there is one, and the kind has four");
-            let answer = Answer { user: 0, kind: w >> 24 & 15, status: w >> 16 & 0xff, tag: w as u16 };
+            let word = self.m.get(self.ports["rsp_data"]) as u32;
+            let said = XltRsp::from_word(word);
+            assert_eq!(word, XltRsp { valid: 1, ..said }.word(), "there is one, and other bits are 0");
+            let answer = Answer { user: 0, kind: said.kind, status: said.status, tag: said.tag as u16 };
             self.answers.push_back(answer);
         }
         for answer in self.answers.range(answered..) {

@@ -780,8 +780,11 @@ impl Rig {
         if let Some((q, wanted)) = self.asked[1].take() {
             let seen = ["use_told.gaps", "use_told.times", "use_told.used"].map(|word| self.m.get(word) as u32);
             // Without a lead its time means nothing.
-            let lead = if wanted[1] >> 31 == 0 { !0xffff } else { !0 };
-            let seen = [seen[0], seen[1] & lead, seen[2]];
+            let mut times = recv::Times::from_word(seen[1]);
+            if recv::Times::from_word(wanted[1]).led == 0 {
+                times.lead = 0;
+            }
+            let seen = [seen[0], times.word(), seen[2]];
             assert!(self.together || seen == wanted, "QP {q}: {seen:x?}, not {wanted:x?}");
             self.uses.push((q, seen));
         }

@@ -13,7 +13,7 @@ use berth_abi::rows::{
 };
 use berth_abi::status::WC_OK;
 use berth_abi::wire::*;
-use berth_abi::wqe::{CQE_IMMEDIATE, CQE_INVALIDATED, CQE_PUSH, Cqe, OP_RECV, OP_WRITE};
+use berth_abi::wqe::{CQE_IMMEDIATE, CQE_INVALIDATED, CQE_PUSH, Cqe, OP_RECV, OP_WRITE, Sge, Wqe};
 use berth_protocol::memory::keys::{ATOMIC, Binding, Keys, READ, WRITE};
 use berth_protocol::wire::headers::{Mac, Template};
 use berth_random::Rng;
@@ -469,15 +469,14 @@ impl Pair {
         for sges in recvs {
             let number = flow.recvs.len() as u64;
             let size = sges.iter().map(|s| s.1).sum::<u32>();
-            let mut wqe = [0; 16];
-            wqe[0] = u64::from(OP_RECV) | (sges.len() as u64) << 16 | u64::from(size) << 32;
-            wqe[1] = number;
-            for (i, &(va, len)) in sges.iter().enumerate() {
-                (wqe[2 + 2 * i], wqe[3 + 2 * i]) = (va, u64::from(len));
+            let num_sge = sges.len() as u16;
+            let mut wqe = Wqe { opcode: OP_RECV, num_sge, length: size, wr_id: number, ..Wqe::default() };
+            for (sge, &(va, len)) in wqe.sge.iter_mut().zip(sges) {
+                *sge = Sge { va, len, reserved: 0 };
             }
             self.ends[1 - end].write_element(
                 RECVS + (u64::from(flow.to) << (LOG2_DEPTH + 7)) + number % (1 << LOG2_DEPTH) * 128,
-                &wqe,
+                &wqe.words(),
             );
             flow.recvs.push(Recv { sges: sges.clone(), size });
         }

@@ -1831,7 +1831,7 @@ impl Rig {
                 let index = match self.world.trigger {
                     (1, _) => n - 1,
                     // with a bound that grows, the first one may do
-                    (3, _) if self.world.limit >> 16 != 0 => 0,
+                    (3, _) if recv::Pinned::from_word(self.world.limit).most != 0 => 0,
                     (2 | 3, at) => at.min(n - 1),
                     _ => 0,
                 };
