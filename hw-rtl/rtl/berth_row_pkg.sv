@@ -339,8 +339,7 @@ package berth_row_pkg;
     localparam logic [7:0] EVENT_SEND_INDEX         = 8'h09; // A doorbell of the send queue names an element that cannot be; nothing more is fetched
     localparam logic [7:0] EVENT_BIND               = 8'h0a; // A BIND has its turn (QP-4): `send::BIND` and what follows says which
     typedef struct packed {
-        logic [27:0] zero_31_4;
-        logic [3:0] fault; // `FAULT_*`
+        logic [31:0] fault; // `FAULT_*`
     } event_broken_t;
     localparam logic [7:0] EVENT_BROKEN             = 8'h40; // Data breaks the connection
     localparam logic [7:0] EVENT_RECEIVE_QUEUE      = 8'h42; // The receive queue cannot be read; nothing more is fetched

@@ -652,7 +652,7 @@ pub mod event {
         /// Argument of `EVENT_BROKEN`.
         Broken {
             /// `FAULT_*`.
-            fault: 3 0,
+            fault: 31 0,
         }
         /// Argument of `EVENT_RECEIVE_INDEX`.
         ReceiveIndex {

@@ -222,6 +222,7 @@ impl Qp {
     /// Handles an event that RTL does not decide itself.
     #[inline(never)]
     fn fast_event<H: Hw>(&mut self, now: u64, code: u32, arg: u32, sh: &mut Shared, hw: &mut H) {
+        let (bad, memory) = (BadWqe::from_word(arg), NoMemory::from_word(arg));
         match code {
             EVENT_TIMEOUT => self.fast_timed_out(now, sh, hw),
             EVENT_NAK => {
@@ -247,9 +248,8 @@ impl Qp {
                 LIST_OK | LIST_REPEAT => (),
                 refused => self.refuse_list(refused, sh, hw),
             },
-            EVENT_BAD_WQE => self.fast_failure(now, BadWqe::from_word(arg).status as u8, sh, hw),
+            EVENT_BAD_WQE => self.fast_failure(now, bad.status as u8, sh, hw),
             EVENT_NO_MEMORY => {
-                let memory = NoMemory::from_word(arg);
                 let status = page_status(memory.status);
                 if memory.again != 0 {
                     self.fail(REASON_SEND_FAILED, status, sh, hw);

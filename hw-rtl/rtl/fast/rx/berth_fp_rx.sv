@@ -1278,8 +1278,7 @@ module berth_fp_rx #(
   berth_row_pkg::event_receive_index_t lost_arg;
   logic lost_told;    // of the receive queue: its index, else a read
   always_comb begin
-    broken_arg       = '0;
-    broken_arg.fault = broken_fault;
+    broken_arg.fault = 32'(broken_fault);
     came_arg.status  = came_status;
     came_arg.psn     = came_psn;
     lost_arg         = '0;
