@@ -267,6 +267,12 @@ impl Builder {
         let cwd = self.context.repo.join("firmware/app");
         let target = format!("target-{target}");
         let mut command = self.cargo(&cwd, &target, &["build", "--release", "--package", package])?;
+        // The image is the same wherever it is built, and so are the cycles that it takes: no name of this machine is in it.
+        let cache = self.context.cache.join("cargo");
+        let paths = [(cache.as_path(), "/cargo"), (self.context.repo.as_path(), "/berth")];
+        let flag = |(from, to): &(&Path, &str)| format!("{:?}", format!("--remap-path-prefix={}={to}", from.display()));
+        let flags = paths.iter().map(flag).collect::<Vec<_>>().join(",");
+        command.arg("--config").arg(format!("target.riscv32im-unknown-none-elf.rustflags=[{flags}]"));
         command.args(arguments).env("RUSTC_BOOTSTRAP", "1");
         self.cargo_step(title, None, &title.replace(' ', "-"), &mut command)?;
         Ok(self.context.built.join(target).join("riscv32im-unknown-none-elf/release").join(package))
