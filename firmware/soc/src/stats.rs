@@ -86,20 +86,13 @@ impl PanicText<'_> {
 
     /// Appends a number in decimal.
     pub fn dec(&mut self, value: u32) -> &mut Self {
-        let mut digits = [0u8; 10];
-        let mut left = value;
-        let mut n = 0;
-        loop {
-            digits[n] = b'0' + (left % 10) as u8;
-            left /= 10;
-            n += 1;
-            if left == 0 {
-                break;
-            }
+        let mut unit = 1_000_000_000;
+        while unit > 1 && value < unit {
+            unit /= 10;
         }
-        while n > 0 && self.at < STATS_PANIC_BYTES - 1 {
-            n -= 1;
-            self.put(digits[n]);
+        while unit > 0 && self.at < STATS_PANIC_BYTES - 1 {
+            self.put(b'0' + (value / unit % 10) as u8);
+            unit /= 10;
         }
         self
     }

@@ -152,7 +152,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             self.probe_address(hw);
             return CMD_OK;
         }
-        if (0..PEERS).any(|i| self.peers[i].ip != 0 && self.in_use(i)) {
+        if self.peers.iter().enumerate().any(|(i, peer)| peer.ip != 0 && self.in_use(i)) {
             return CMD_BUSY;
         }
         for peer in &mut self.peers {
@@ -402,10 +402,10 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         if private_len > MOST_PRIVATE {
             return CMD_INVALID;
         }
-        let Some(r) = self.find_request(request) else {
+        let found = self.find_request(request);
+        let Some((kept, &request)) = found.and_then(|kept| Some((kept, self.requests.get(kept)?))) else {
             return CMD_NOT_FOUND;
         };
-        let request = self.requests[r];
         match self.qp(qpn) {
             None => return CMD_NOT_FOUND,
             Some((qp, _)) if qp.state != CREATED || qp.destroying => return CMD_BUSY,
@@ -423,7 +423,9 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         qp.name(sh);
         qp.meet(&request.end, sh.mtu);
         qp.tell(TODO_REP, sh);
-        self.requests[r] = Request::FREE;
+        if let Some(place) = self.requests.get_mut(kept) {
+            *place = Request::FREE;
+        }
         if let Some(i) = Self::index(qpn) {
             self.prepare_template(i);
         }
@@ -434,10 +436,9 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         if want.private_len > MOST_PRIVATE {
             return CMD_INVALID;
         }
-        let Some(r) = self.find_request(want.request) else {
+        let Some(request) = self.find_request(want.request).and_then(|kept| self.requests.get_mut(kept)) else {
             return CMD_NOT_FOUND;
         };
-        let request = &mut self.requests[r];
         request.private_len = want.private_len as u8;
         request.private = want.private;
         request.refuse(if want.reason == REASON_BUSY { REASON_BUSY } else { REASON_REJECTED });

@@ -32,8 +32,10 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         if let Some(i) = self.find_peer(ip) {
             return Some(i);
         }
-        let idle = |i: &usize| self.peers[*i].ip == 0 || (!self.peers[*i].busy() && !self.in_use(*i));
-        let i = (0..PEERS).find(|&i| self.peers[i].ip == 0).or_else(|| (0..PEERS).find(idle))?;
+        let unnamed = |i: &usize| self.peers.get(*i).is_some_and(|peer| peer.ip == 0);
+        let unused = |i: &usize| self.peers.get(*i).is_some_and(|peer| !peer.busy()) && !self.in_use(*i);
+        let idle = |i: &usize| unnamed(i) || unused(i);
+        let i = (0..PEERS).find(unnamed).or_else(|| (0..PEERS).find(idle))?;
         if keep != 0 && (0..PEERS).filter(idle).nth(keep).is_none() {
             return None;
         }

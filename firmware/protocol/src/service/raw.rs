@@ -121,7 +121,8 @@ impl<const QUEUES: usize, const FILTERS: usize> Rules<QUEUES, FILTERS> {
             return Whose::Core;
         }
         let arp = ethertype == TYPE_ARP && frame.len() >= 42 && be32(frame, 38) == self.own.1;
-        let whose = if is_named && arp && ours { Whose::Both } else { Whose::Queue };
+        let both = is_named && arp && ours;
+        let whose = |queue| if both { Whose::Both(queue) } else { Whose::Queue(queue) };
         let (protocol, port) = upper(frame, ethertype);
         let hits = |filter: &&Filter| {
             let &&Filter { fields, queue, .. } = filter;
