@@ -32,6 +32,7 @@ use berth_abi::status::{
     REASON_REJECTED, REASON_SEND_FAILED, WC_FLUSHED, WC_REMOTE_ACCESS, WC_REMOTE_ERROR,
 };
 use berth_abi::wire::{LIST_KEY, LIST_SLOT};
+use heapless::Vec;
 
 /// Mode of a connection (CR-17), on the wire: stream.
 const STREAM: u32 = 1;
@@ -66,15 +67,11 @@ impl Qp {
 
 /// The words of a received control message.
 struct Records {
-    /// Behind the last one a word that is 0.
-    words: [u32; CONTROL_WORDS + 1],
-    len: usize,
+    /// While they are read, one more.
+    words: Vec<u32, { CONTROL_WORDS + 1 }>,
 }
 
 impl Records {
-    /// Nothing yet.
-    const NONE: Self = Self { words: [0; CONTROL_WORDS + 1], len: 0 };
-
     /// Word `i` of the record at `at`.
     fn word(&self, at: usize, i: usize) -> u32 {
         self.words.get(at + i).copied().unwrap_or(0)
@@ -100,7 +97,7 @@ impl Records {
             REC_RECALL | REC_RECALLED | REC_GO => words == 3,
             _ => false,
         };
-        (fits && at + words <= self.len).then_some((kind, words, head >> 16))
+        (fits && at + words <= self.words.len()).then_some((kind, words, head >> 16))
     }
 }
 
@@ -152,20 +149,13 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
     /// Reads the payload of a frame to the control QPN. False when it is not of whole words, or too long.
     fn read_records<H: Hw>(&mut self, slot: u32, packet: &Packet, records: &mut Records, hw: &mut H) -> bool {
         let len = packet.len as usize / 4;
-        if !packet.len.is_multiple_of(4) || len > CONTROL_WORDS {
+        // It begins in the middle of a word.
+        if !packet.len.is_multiple_of(4) || records.words.resize_default(len + 1).is_err() {
             return false;
         }
-        records.len = len;
-        let Some(words) = records.words.get_mut(..=len) else {
-            return false;
-        };
-        // It begins in the middle of a word.
-        hw.rx_read(slot, packet.start / 4, words);
-        let Some((last, words)) = words.split_last_mut() else {
-            return false;
-        };
-        let mut next = core::mem::take(last);
-        for word in words.iter_mut().rev() {
+        hw.rx_read(slot, packet.start / 4, &mut records.words);
+        let mut next = records.words.pop().unwrap_or(0);
+        for word in records.words.iter_mut().rev() {
             self.sh.step();
             next = core::mem::replace(word, *word >> 16 | next << 16);
         }
@@ -194,7 +184,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             hw.count(F_NOT_FOR_US, 1);
             return;
         }
-        let mut records = Records::NONE;
+        let mut records = Records { words: Vec::new() };
         let whole = self.read_records(slot, packet, &mut records, hw);
         let m = &records;
         let list = peer.filter(|_| whole).and_then(|i| {
@@ -204,7 +194,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
                 _ if packet.qpn == CONTROL_QPN => packet.more & PSN_MASK == CONTROL_QPN,
                 _ => packet.qpn == qpn,
             };
-            (ours && kind == REC_LIST && words == m.len).then_some((i, qpn))
+            (ours && kind == REC_LIST && words == m.words.len()).then_some((i, qpn))
         });
         let Some((i, qpn)) = list else {
             // Another datagram than a list is nothing for the QP of a connection.
@@ -234,7 +224,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         let Some((qp, sh)) = self.qp(qpn) else {
             return;
         };
-        qp.list_came(m.word(0, 2), m.words.get(3..m.len).unwrap_or_default(), sh, hw);
+        qp.list_came(m.word(0, 2), m.words.get(3..).unwrap_or_default(), sh, hw);
         if let Some(peer) = self.peers.get_mut(i) {
             peer.heard = now;
         }
@@ -242,13 +232,13 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
 
     /// A control message has come.
     pub(crate) fn rx_control<H: Hw>(&mut self, now: u64, slot: u32, packet: &Packet, hw: &mut H) {
-        let mut message = Records::NONE;
+        let mut message = Records { words: Vec::new() };
         if !self.read_records(slot, packet, &mut message, hw) {
             hw.count(F_CONTROL_BAD, 1);
             return;
         }
-        let len = message.len;
-        let [from, to, third] = [0, 1, 2].map(|i| message.words[i]);
+        let len = message.words.len();
+        let [from, to, third] = [0, 1, 2].map(|i| message.word(0, i));
         if len < MESSAGE_HEADER || from == 0 || third & 0xff != VERSION || third >> 16 != len as u32 {
             hw.count(F_CONTROL_BAD, 1);
             return;
@@ -308,7 +298,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
             self.sh.step();
             let Some((kind, words, _)) = message.record(at) else {
                 hw.count(F_CONTROL_BAD, 1);
-                message.len = at;
+                message.words.truncate(at);
                 break;
             };
             answers += matches!(kind, REC_REQ | REC_REP) as usize;
@@ -324,7 +314,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         self.peers[i].taken(us);
         hw.count(F_CONTROL_RECEIVED, 1);
         let mut at = MESSAGE_HEADER;
-        while at < message.len
+        while at < message.words.len()
             && let Some((kind, words, qpn)) = message.record(at)
         {
             self.sh.step();

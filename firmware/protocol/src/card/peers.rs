@@ -5,7 +5,6 @@ use super::Card;
 use super::hw::{Hw, Log};
 use super::qp::{CONNECTED, CONNECTING, ERROR, Qp, TODO_BIND, TODO_REQ};
 use super::shared::Qps;
-use crate::wire::headers::Template;
 use berth_abi::counters::F_PEERS_LOST;
 use berth_abi::status::{REASON_PEER_LOST, REASON_UNREACHABLE, WC_RETRY_EXCEEDED};
 
@@ -51,7 +50,7 @@ impl<const QPS: usize, const PEERS: usize, const KEYS: usize> Card<QPS, PEERS, K
         if let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1)) {
             let port = 0xc000 | (qp.qpn() << 7 ^ qp.peer_qpn) as u16 & 0x3fff;
             qp.loopback = peer.loopback;
-            qp.template = Template::new(self.sh.mac, self.sh.ip, peer.mac, peer.ip, port, qp.peer_qpn);
+            qp.template.set(self.sh.mac, self.sh.ip, peer.mac, peer.ip, port, qp.peer_qpn);
         }
     }
 

@@ -203,25 +203,32 @@ impl Template {
 
     /// Headers from (`mac`, `ip`) to (`to_mac`, `to_ip`), QPN `qpn`, with UDP source port `port`.
     pub fn new(mac: Mac, ip: u32, to_mac: Mac, to_ip: u32, port: u16, qpn: u32) -> Self {
-        let mut w = [0; HEADER_WORDS];
+        let mut new = Self::EMPTY;
+        new.set(mac, ip, to_mac, to_ip, port, qpn);
+        new
+    }
+
+    /// [`Template::new`] in its place, without a copy.
+    pub fn set(&mut self, mac: Mac, ip: u32, to_mac: Mac, to_ip: u32, port: u16, qpn: u32) {
+        let w = &mut self.words;
+        *w = [0; HEADER_WORDS];
         w[0] = to_mac.0;
         w[1] = to_mac.1 as u32 | mac.0 << 16;
         w[2] = mac.0 >> 16 | (mac.1 as u32) << 16;
-        set16(&mut w, 12, 0x0800);
-        set16(&mut w, 14, 0x4500);
-        set16(&mut w, 20, 0x4000);
-        set16(&mut w, 22, 0x4011);
-        set16(&mut w, 26, (ip >> 16) as u16);
-        set16(&mut w, 28, ip as u16);
-        set16(&mut w, 30, (to_ip >> 16) as u16);
-        set16(&mut w, 32, to_ip as u16);
-        set16(&mut w, 34, port);
-        set16(&mut w, 36, UDP_PORT);
-        set16(&mut w, 44, 0xffff);
-        set8(&mut w, 47, (qpn >> 16) as u8);
-        set16(&mut w, 48, qpn as u16);
-        let sum = (14..34).step_by(2).map(|i| be16(&w, i) as u32).sum();
-        Self { words: w, sum }
+        set16(w, 12, 0x0800);
+        set16(w, 14, 0x4500);
+        set16(w, 20, 0x4000);
+        set16(w, 22, 0x4011);
+        set16(w, 26, (ip >> 16) as u16);
+        set16(w, 28, ip as u16);
+        set16(w, 30, (to_ip >> 16) as u16);
+        set16(w, 32, to_ip as u16);
+        set16(w, 34, port);
+        set16(w, 36, UDP_PORT);
+        set16(w, 44, 0xffff);
+        set8(w, 47, (qpn >> 16) as u8);
+        set16(w, 48, qpn as u16);
+        self.sum = (14..34).step_by(2).map(|i| be16(w, i) as u32).sum();
     }
 
     /// As the fast path's rows have it: bytes 24 and 25 are the sum without the length, not complemented.
