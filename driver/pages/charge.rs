@@ -13,15 +13,16 @@ impl AddressSpace {
         if pages == 0 {
             return;
         }
-        // Memlock first: a concurrent request that found it used up, with nothing in its share, would blame other
-        // processes.
-        self.memlock.uncharge(pages);
         {
             let mut space = self.lock();
-            space.budget.uncharge(pages, write);
-            self.share.budget.lock().uncharge(pages, write);
+            let mut share = self.share.budget.lock();
             let mut budget = self.service.budget.lock();
+            space.budget.uncharge(pages, write);
+            share.uncharge(pages, write);
             budget.uncharge(pages, write);
+            // All at once, as they are charged: a request between them would charge pages that still count, or, with
+            // nothing in its share, blame other processes.
+            self.memlock.uncharge(pages);
             self.service.report_pinned(&budget);
         }
         self.service.for_those_that_wait(Self::retry_for_budget);
