@@ -71,6 +71,7 @@ write_aiger -zinit $work/p.aig
 END
         fi
     } >"$work/p.ys"
+    again=
     [ "$engine" = prove ] && command="pdr -T ${BERTH_PROOF_SECONDS:-900}" || command="bmc3 -F $frames"
     kept=
     if [ -n "${BERTH_PROVED:-}" ]; then
@@ -80,6 +81,7 @@ END
             sha256sum | cut -c 1-32)
         if [ -f "$kept" ]; then
             echo holds >"$work/verdict"
+            again=", proved before"
             return
         fi
     fi
@@ -173,7 +175,7 @@ mutant() {
 report() {
     verdict=$(cat "$work/verdict")
     if [ "$verdict" = "$2" ]; then
-        echo "ok    $1: $verdict"
+        echo "ok    $1: $verdict$again"
     else
         wrong "$1: $verdict"
     fi

@@ -606,8 +606,24 @@ impl Tester {
 
     /// A command that passes when it exits with 0.
     fn check(&self, title: &str, command: &mut Command) -> Result<Counts> {
+        Ok(self.check_and_lines(title, command)?.0)
+    }
+
+    /// As `check`, and the lines that were printed.
+    fn check_and_lines(&self, title: &str, command: &mut Command) -> Result<(Counts, Vec<String>)> {
         let (output, log) = self.step(title, command)?;
-        Ok(if output.ok { Counts::one() } else { Counts::failure(progress::failure(title, &log, &output.lines)) })
+        let failed = || Counts::failure(progress::failure(title, &log, &output.lines));
+        Ok((if output.ok { Counts::one() } else { failed() }, output.lines))
+    }
+
+    /// As `check`, of a command that keeps what it has found; says how many lines are of something that was `before`.
+    fn check_what_is_new(&self, title: &str, command: &mut Command, before: &str) -> Result<Counts> {
+        let (counts, lines) = self.check_and_lines(title, command)?;
+        let again = lines.iter().filter(|line| line.contains(before)).count();
+        if again > 0 {
+            progress::line(&format!("  {title}: {again} {before}, from the same inputs"));
+        }
+        Ok(counts)
     }
 
     /// A cargo test command: its own counts.
@@ -932,7 +948,7 @@ impl Tester {
             fs::create_dir_all(&proved)?;
             command.env("BERTH_PROVED", proved);
         }
-        self.check("formal proofs", &mut command)
+        self.check_what_is_new("formal proofs", &mut command, "proved before")
     }
 
     fn synthesis(&self) -> Result<Counts> {
@@ -944,7 +960,7 @@ impl Tester {
             fs::create_dir_all(&kept)?;
             command.env("BERTH_SYNTHESISED", kept);
         }
-        self.check("Yosys", &mut command)
+        self.check_what_is_new("Yosys", &mut command, "synthesised before")
     }
 
     /// `cargo test` of a package in the sysroot.
