@@ -21,6 +21,17 @@ use kernel::{
 /// Names `CMD_PRESSURE` in its answer; calls have lower numbers, from 1 on.
 const PRESS_COOKIE: u32 = u32::MAX;
 
+/// Tries for a second as long as too many commands are in flight or there is no memory: both pass.
+pub(super) fn patiently<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 0..100 {
+        match attempt() {
+            Err(e) if e == EBUSY || e == ENOMEM => fsleep(Delta::from_millis(10)),
+            result => return result,
+        }
+    }
+    Err(EBUSY)
+}
+
 impl Card {
     /// Has firmware carry out a command and waits for its answer. The wait is ended by
     /// the answer, by the watchdog (which resets a card that does not answer), by a
@@ -89,21 +100,14 @@ impl Card {
         }
     }
 
-    /// As [`Self::call`], for what firmware must be told: tried again for a while when too many
-    /// commands are in flight or there is no memory, which passes.
+    /// As [`Self::call`], for what firmware must be told: tried [`patiently`].
     pub(crate) fn call_patiently(&self, entry: Entry) -> Result<Entry> {
         self.call_patiently_for(self.generation(), entry)
     }
 
     /// The same, but only as long as the firmware of `generation` runs.
     pub(crate) fn call_patiently_for(&self, generation: u32, entry: Entry) -> Result<Entry> {
-        for _ in 0..100 {
-            match self.call_for(generation, entry) {
-                Err(e) if e == EBUSY || e == ENOMEM => fsleep(Delta::from_millis(10)),
-                result => return result,
-            }
-        }
-        Err(EBUSY)
+        patiently(|| self.call_for(generation, entry))
     }
 
     /// Has firmware recall grants that are unused: `bytes` are missing. It looks at all QPs, so one

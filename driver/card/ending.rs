@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Ending objects on the card, after which it does not touch their memory.
 
-use crate::card::{Card, Entry, State};
-use kernel::{
-    prelude::*,
-    sync::Arc,
-    time::{delay::fsleep, Delta},
-};
+use crate::card::{call::patiently, Card, Entry, State};
+use kernel::{prelude::*, sync::Arc};
 
 impl Card {
     /// Ends an object on the card. It was found while the firmware of `generation` ran. After `Ok`
@@ -39,14 +35,8 @@ impl Card {
     /// As [`Self::end_object`], for objects that must be gone afterwards: a card that does not
     /// release one is reset.
     pub(crate) fn end_for_good(self: &Arc<Self>, generation: u32, end: Entry) {
-        for _ in 0..100 {
-            match self.end_object(generation, end) {
-                Ok(()) => return,
-                // Too many commands in flight, or no memory: both pass.
-                Err(e) if e == EBUSY || e == ENOMEM => fsleep(Delta::from_millis(10)),
-                Err(_) => break,
-            }
+        if patiently(|| self.end_object(generation, end)).is_err() {
+            let _ = self.reset("an object could not be ended");
         }
-        let _ = self.reset("an object could not be ended");
     }
 }

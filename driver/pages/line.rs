@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The line of receives that wait for the card's budget.
+//! The lines of requests that wait for what others have: receives for the card's budget, sends for pages to be copied
+//! into ([`pool`](super::pool)).
 
 use crate::pages::{AddressSpace, Request, Way};
 use kernel::{
@@ -7,23 +8,26 @@ use kernel::{
     time::{Instant, Monotonic},
 };
 
-/// Time in milliseconds for which a receive that waits for the card's budget keeps it from later
-/// receives of other contexts. Without that, recalled memory would be granted to these piece by
-/// piece before it is enough. A receive that still waits afterwards needs memory that is stuck.
+/// Time in milliseconds for which a request that waits keeps later ones back. Without that, what
+/// becomes free would be given to these piece by piece before it is enough. A request that still
+/// waits afterwards needs what is stuck.
 const TURN_MS: i64 = 2_000;
 
 impl Request {
+    /// Whether it is not kept back by the request that has this place in a line.
+    pub(super) fn is_before(&self, place: Option<Instant<Monotonic>>) -> bool {
+        place.is_none_or(|since| {
+            (since - self.since).as_nanos() >= 0 || since.elapsed().as_millis() >= TURN_MS
+        })
+    }
+
     /// Whether it is a receive's turn among those that wait for the card's budget. If it is not, or
     /// the budget has no `room`, the request joins their line, unless something else keeps it back.
     pub(super) fn join_line(&self, may_wait: bool, room: bool) -> bool {
         let asid = self.space.asid as usize;
         let mut waiting = self.space.service.waiting.lock();
         let mut others = waiting.iter().enumerate().filter(|(n, _)| *n != asid);
-        let turn = others.all(|(_, since)| {
-            since.is_none_or(|since| {
-                (since - self.since).as_nanos() >= 0 || since.elapsed().as_millis() >= TURN_MS
-            })
-        });
+        let turn = others.all(|(_, since)| self.is_before(*since));
         if may_wait && !(room && turn) {
             waiting[asid] = Some(self.since);
             self.in_line.store(1, Relaxed);

@@ -14,14 +14,7 @@ use crate::{
         AddressSpace, PageService, Request,
     },
 };
-use kernel::{
-    prelude::*,
-    sync::atomic::Relaxed,
-    time::{Instant, Monotonic},
-};
-
-/// Time in milliseconds for which a request that waits for pages keeps them from later ones.
-const TURN_MS: i64 = 2_000;
+use kernel::{prelude::*, sync::atomic::Relaxed};
 
 impl Home for PageService {
     fn make(&self) -> Result<SharedPages> {
@@ -90,9 +83,7 @@ impl Request {
     pub(super) fn take_copies(&self, pages: usize, out: &mut KVec<CopyPage>) -> bool {
         let service = &self.space.service;
         let mut pool = service.pool.lock();
-        let turn = pool.next.is_none_or(|since| {
-            (since - self.since).as_nanos() >= 0 || since.elapsed().as_millis() >= TURN_MS
-        });
+        let turn = self.is_before(pool.next);
         let share = &self.space.share;
         let mine = share.copies.load(Relaxed) + pages as u64 <= pool.most();
         if !turn || !mine || pool.used + pages as u64 > pool.limit {
@@ -113,12 +104,9 @@ impl Request {
         true
     }
 
-    /// It is not the next one any more.
+    /// It is not the next one any more, if it was.
     fn strike_from_pool(&self, pool: &mut Pool) {
-        let mine = |since: Instant<Monotonic>| (since - self.since).as_nanos() == 0;
-        if pool.next.is_some_and(mine) {
-            pool.next = None;
-        }
+        self.strike_from_line(&mut pool.next);
         self.in_line.store(0, Relaxed);
     }
 
