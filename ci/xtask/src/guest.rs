@@ -6,7 +6,7 @@
 //! runs `ROLE.sh` of the share and powers off. The kernels' consoles are watched: what KASAN, lockdep, the DMA-API
 //! checks or a plain oops print there makes the run fail, whatever the scripts say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -177,6 +177,17 @@ impl Run {
         Ok(fs::write(self.share.join(format!("{role}.sh")), text)?)
     }
 
+    /// Removes what an earlier start has left: its sockets, and what the share has besides `keep`.
+    fn clear(&self, keep: &BTreeSet<PathBuf>) -> Result<()> {
+        let is_socket = |path: &PathBuf| path.extension().is_some_and(|e| e == "sock");
+        let sockets = files(&self.folder)?.into_iter().filter(is_socket);
+        let left = files(&self.share)?.into_iter().filter(|path| !keep.contains(path));
+        for path in sockets.chain(left) {
+            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+        }
+        Ok(())
+    }
+
     fn socket(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.sock"))
     }
@@ -213,6 +224,19 @@ impl Drop for Run {
             fs::remove_dir_all(&self.folder).ok();
         }
     }
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Result<BTreeSet<PathBuf>> {
+    let mut all = BTreeSet::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let (path, kind) = entry.and_then(|e| Ok((e.path(), e.file_type()?)))?;
+        match kind.is_dir() {
+            true => all.append(&mut files(&path)?),
+            false => _ = all.insert(path),
+        }
+    }
+    Ok(all)
 }
 
 /// How one guest ended.
@@ -294,7 +318,14 @@ impl Drop for Children {
 /// When something does not start, ends by itself too early, or takes longer than the limit; the message has the ends
 /// of all logs. What the guests themselves report as failed is in [`End`].
 pub fn run(builder: &Builder, parts: &Parts, options: &Options, run: &Run, progress: &mut Progress) -> Result<End> {
-    let result = run_inner(builder, parts, options, run, progress);
+    let before = files(&run.share)?;
+    let mut result = run_inner(builder, parts, options, run, progress);
+    // QEMU has been seen to lose a processor that the kernel brings up, on a busy machine.
+    if let Some(hung) = result.as_ref().err().and_then(|error| error.downcast_ref::<HungInBoot>()) {
+        progress::line(&format!("  {hung}: the guests boot again"));
+        run.clear(&before)?;
+        result = run_inner(builder, parts, options, run, progress);
+    }
     result.map_err(|error| {
         if progress::interrupted() {
             return error;
@@ -406,6 +437,9 @@ fn run_inner(builder: &Builder, parts: &Parts, options: &Options, run: &Run, pro
             }
         } else {
             stop_when_asked(start, options)?;
+            if let Some((&role, _)) = guests.iter().find(|(_, guest)| guest.hangs_in_boot()) {
+                bail!(HungInBoot(role));
+            }
             if heard.elapsed() > SILENCE {
                 let doing: Vec<String> = children.0.iter().map(|(name, child)| threads(name, child.id())).collect();
                 bail!("no guest has said anything for {} minutes\n{}", SILENCE.as_secs() / 60, doing.join("\n"));
@@ -420,6 +454,21 @@ fn run_inner(builder: &Builder, parts: &Parts, options: &Options, run: &Run, pro
     }
     Ok(end)
 }
+
+/// A guest's kernel has stopped before it started `init`.
+#[derive(Debug)]
+struct HungInBoot(Role);
+
+impl fmt::Display for HungInBoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "guest {}'s kernel has stopped in its boot", self.0)
+    }
+}
+
+impl std::error::Error for HungInBoot {}
+
+/// Longer than a kernel is silent in its boot.
+const SILENCE_IN_BOOT: Duration = Duration::from_secs(2 * 60);
 
 /// Longer than any guest's test is silent: whoever waits says so sooner.
 const SILENCE: Duration = Duration::from_secs(12 * 60);
@@ -650,6 +699,8 @@ struct Watched {
     output: Vec<String>,
     kept: bool,
     open: u32,
+    /// When its kernel last said something, until it starts `init`.
+    boots: Option<Instant>,
     /// Kernel reports so far, and how many more lines the last one takes.
     found: Vec<Vec<String>>,
     more: usize,
@@ -663,12 +714,19 @@ impl Watched {
             output: Vec::new(),
             kept: false,
             open: 2,
+            boots: Some(Instant::now()),
             found: Vec::new(),
             more: 0,
         })
     }
 
     fn line(&mut self, stream: Stream, line: &str) -> Result<()> {
+        if let Some(said) = &mut self.boots {
+            *said = Instant::now();
+            if stream == Stream::Output || line.contains("as init process") {
+                self.boots = None;
+            }
+        }
         match stream {
             Stream::Console => {
                 writeln!(self.console, "{line}")?;
@@ -689,6 +747,10 @@ impl Watched {
             }
         }
         Ok(())
+    }
+
+    fn hangs_in_boot(&self) -> bool {
+        self.open != 0 && self.boots.is_some_and(|said| said.elapsed() > SILENCE_IN_BOOT)
     }
 
     fn ended(&mut self, _stream: Stream) {
