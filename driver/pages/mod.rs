@@ -41,6 +41,7 @@ pub(crate) mod settings;
 pub(crate) mod share;
 pub(crate) mod space;
 pub(crate) mod table;
+pub(crate) mod turn;
 pub(crate) mod unpin;
 pub(crate) mod vpn;
 

@@ -177,7 +177,7 @@ impl Request {
                 return Plan::Answer(PAGE_OVER_BUDGET);
             }
             // The process's budget is short, not the card's.
-            self.strike_from_line(&mut service.waiting.lock()[owner.asid as usize]);
+            self.give_up_place(&mut service.waiting.lock()[owner.asid as usize]);
             if share.pinned == 0 {
                 // Others have used up the process's limit; nothing here can change that.
                 card.counters.inc(D_OVER_BUDGET);

@@ -106,7 +106,7 @@ impl Request {
 
     /// It is not the next one any more, if it was.
     fn strike_from_pool(&self, pool: &mut Pool) {
-        self.strike_from_line(&mut pool.next);
+        self.give_up_place(&mut pool.next);
         self.in_line.store(0, Relaxed);
     }
 
