@@ -3,6 +3,7 @@
 
 mod rtl;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::panic::resume_unwind;
@@ -186,6 +187,9 @@ impl GuestTest {
         other.lines.extend(self.lines);
     }
 }
+
+/// A test in guests that takes so long is named: their time is most of a run's.
+const LONG_TEST: Duration = Duration::from_secs(15);
 
 /// Lines that the summary shows of each failure.
 const MOST_LINES: usize = 60;
@@ -584,6 +588,12 @@ impl Tester {
             };
             for note in &counts.notes {
                 progress::line(&format!("{}: {}", part.name, note.replace('\n', "\n  ")));
+            }
+            let mut longest: Vec<_> = counts.tests.iter().filter(|test| test.time >= LONG_TEST).collect();
+            longest.sort_by_key(|test| Reverse(test.time));
+            if !longest.is_empty() {
+                let said = longest.iter().map(|test| format!("{} {} s", test.name, test.time.as_secs()));
+                progress::line(&format!("  {}, longest tests: {}", part.name, said.collect::<Vec<_>>().join(", ")));
             }
             rows.push((part, counts, start.elapsed()));
         }
