@@ -133,7 +133,7 @@ fn what_is_sent_again_is_what_the_golden_model_sends_again() {
 #[test]
 fn receiving() {
     let seen = Mutex::new([0_u64; 14]);
-    run("receiving", "berth_fp_rx", 120, |width, rng| {
+    run("receiving", "berth_fp_rx", 90, |width, rng| {
         let faults = rng.chance(0.6);
         let percent = |rng: &mut Rng, most: u64| if faults { rng.below(most + 1) } else { 0 };
         let selective = rng.chance(0.7);
