@@ -112,7 +112,7 @@ fn reader() -> Res<Child> {
 fn inv_3_card_is_bound_again_and_again_while_it_is_read(env: &Env) -> Res {
     let (address, driver) = (pci_address()?, driver_dir()?);
     let mut readers = [reader()?, reader()?];
-    let rounds = env.cases(5, 200);
+    let rounds = env.cases(3, 200);
     let result = (0..rounds).try_for_each(|round| -> Res {
         fs::write(driver.join("unbind"), &address)?;
         ensure!(Device::open_first().is_err(), "round {round}: the device is still there");
