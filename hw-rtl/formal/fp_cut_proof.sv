@@ -14,12 +14,12 @@ module fp_cut_proof #(
     parameter QW = $clog2(QPS)
 ) (
     input logic          clk, rst_in,
-    input logic          cfg_we, init_any, init_valid, elem_we, parsed_we, lst_valid,
+    input logic          cfg_we, init_any, init_valid, elem_we, parsed_we, list_valid,
         give_valid, covered_we, sent_we, done_we,
-    input logic [QW-1:0] cfg_q, init_q, elem_q, parsed_q, lst_q, give_q, covered_q, sent_q, done_q,
+    input logic [QW-1:0] cfg_q, init_q, elem_q, parsed_q, list_q, give_q, covered_q, sent_q, done_q,
     input berth_card_pkg::row_write_t cfg,
     input berth_card_pkg::element_t   element,
-    input berth_card_pkg::list_beat_t lst,
+    input berth_card_pkg::list_beat_t list_beat,
     input logic [5:0]    elem_idx,
     input logic [15:0]   parsed_elems, done_elems,
     input logic [23:0]   give_n,
@@ -41,7 +41,7 @@ module fp_cut_proof #(
         .init_any(init_any), .init_valid(init_valid), .init_q(init_q), .init_ack(init_ack),
         .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .element(element),
         .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
-        .lst_valid(lst_valid), .lst_q(lst_q), .lst(lst), .give_valid(give_valid), .give_ready(give_ready), .give_q(give_q), .give_n(give_n),
+        .list_valid(list_valid), .list_q(list_q), .list_beat(list_beat), .give_valid(give_valid), .give_ready(give_ready), .give_q(give_q), .give_n(give_n),
         .credits_we(credits_we), .credits_q(credits_q), .credits_n(credits_n),
         .done_we(done_we), .done_q(done_q), .done_elems(done_elems),
         .covered_we(covered_we), .covered_q(covered_q), .covered_data(covered_data),
@@ -58,7 +58,7 @@ module fp_cut_proof #(
     (* hierconn *) wire [6:0]    \dut.left_q ;
     (* hierconn *) wire [QW-1:0] \dut.fill_q ;
     (* hierconn *) wire [6:0]    \dut.skip_q ;
-    (* hierconn *) wire \dut.row_we , \dut.size_we , \dut.list_q , \dut.give_q_ , \dut.late_q ;
+    (* hierconn *) wire \dut.row_we , \dut.size_we , \dut.is_list_q , \dut.give_q_ , \dut.late_q ;
     (* hierconn *) wire \dut.one , \dut.remote , \dut.foreign , \dut.e_imm ;
 
     (* anyconst *) logic [QW-1:0] the_q;
@@ -106,7 +106,7 @@ module fp_cut_proof #(
         assert (32'(unused_q) + 32'(coming) <= 32'd128);
         assert (!sizes || (\dut.skip_q < \dut.left_q && \dut.left_q <= 7'd64));
         assert (!sizes || \dut.put_q == next_out + 32'(unused_q));
-        assert (\dut.state_q != ROWS || !( \dut.list_q || \dut.give_q_ ) || \dut.left_q == 7'd0);
+        assert (\dut.state_q != ROWS || !( \dut.is_list_q || \dut.give_q_ ) || \dut.left_q == 7'd0);
         assert (!(here && (\dut.state_q == CUT || \dut.state_q == SCAN)) || \dut.late_q || next_in == next_out || unused_q != 8'd0);
         assert (!here || \dut.state_q == IDLE || read_q == stored_q);
         assert (!here || (\dut.state_q != CUT && \dut.state_q != SCAN) || \dut.m_row.rdata == stored_q);

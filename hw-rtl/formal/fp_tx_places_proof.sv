@@ -17,7 +17,7 @@ module fp_tx_places_proof #(
 ) (
     input logic          clk, rst_in,
     input logic          ctl_pop, big_pop, small_pop, made_valid, open_valid, head_valid, loaded_valid,
-        fs_ready, fl_valid, left_ready, fail_ready,
+        fs_ready, fl_valid, gone_ready, dead_ready,
     input logic [6:0]    at_tag, head_tag,
     input logic [7:0]    fl_tag,
     input berth_card_pkg::open_t        open,
@@ -39,7 +39,7 @@ module fp_tx_places_proof #(
         .open_valid(open_valid), .open(open), .open_q(open_q),
         .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
         .loaded_valid(loaded_valid), .loaded(loaded), .fs_valid(fs_valid), .fs_ready(fs_ready),
-        .fs(fs), .fl_valid(fl_valid), .fl_tag(fl_tag), .left_ready(left_ready), .fail_ready(fail_ready));
+        .fs(fs), .fl_valid(fl_valid), .fl_tag(fl_tag), .gone_ready(gone_ready), .dead_ready(dead_ready));
 
     localparam logic [1:0] IDLE = 2'd0;
     (* hierconn *) wire [6:0]   \dut.step_tag ;

@@ -176,7 +176,7 @@ module berth_fp #(
         .ack_q(ack_q), .ack(ack), .lst_valid(lst_valid), .lst_ready(lst_ready), .lst_over(lst_over), .lst_q(lst_q),
         .lst(lst), .ans_valid(ans_valid), .ans_ready(ans_ready), .ans_q(ans_q), .ans(ans),
         .ans_free_valid(ans_free_valid), .ans_free_place(ans_free_place), .put_valid(put_valid), .put_ready(put_ready),
-        .put_q(put_q), .put(put), .placed_valid(put_over_valid), .placed_err(put_over_err), .afr_valid(afr_valid),
+        .put_q(put_q), .put(put), .put_over_valid(put_over_valid), .put_over_err(put_over_err), .afr_valid(afr_valid),
         .afr_ready(afr_ready), .afr_q(afr_q), .afr(afr), .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q),
         .lfr(lfr), .rsp_valid(rsp_valid), .rsp_ready(rsp_ready), .rsp_q(rsp_q), .rsp(rsp), .rspd_valid(rspd_valid),
         .rspd(rspd), .hurry(hurry), .swept(swept[0]), .swept_on(swept_on[0]),

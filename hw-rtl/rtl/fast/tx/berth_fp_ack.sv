@@ -76,14 +76,14 @@ module berth_fp_ack #(
     input  logic [$clog2(QPS)-1:0]       ack_q,
     input  berth_card_pkg::ack_t         ack,
     // the answer for a packet in the window has come, and is being written; it is in place
-    input  logic                         came_valid,
-    output logic                         came_ready,
-    input  logic [$clog2(QPS)-1:0]       came_q,
-    input  logic [23:0]                  came_psn,
+    input  logic                         begun_valid,
+    output logic                         begun_ready,
+    input  logic [$clog2(QPS)-1:0]       begun_q,
+    input  logic [23:0]                  begun_psn,
     input  logic                         took_valid,
     output logic                         took_ready,
-    input  logic [$clog2(QPS)-1:0]       took_q,
-    input  logic [23:0]                  took_psn,
+    input  logic [$clog2(QPS)-1:0]       came_q,
+    input  logic [23:0]                  came_psn,
 
     // sent so far; pieces that are cut
     input  logic                         sent_we,
@@ -146,7 +146,7 @@ module berth_fp_ack #(
 
     typedef enum logic [4:0] {IDLE, ROWS, ALIGN, AGE, APPLY, SLIDE, LOSE, LOOK, ONCE, HUNT, MARK, GIVE, STORE,
                               WEIGH, PROVE, DUE, DECIDE} op_t;
-    typedef enum logic [3:0] {ACK, CAME, TOOK, AGAIN, ASKS, FAIL, PLACE, WORK, COMMAND, SWEEP, INIT} kind_t;
+    typedef enum logic [3:0] {ACK, BEGUN, TOOK, AGAIN, ASKS, FAIL, PLACE, WORK, COMMAND, SWEEP, INIT} kind_t;
     op_t           op_q;
     kind_t         kind_q;
     logic [QW-1:0] q_q, q;
@@ -156,29 +156,29 @@ module berth_fp_ack #(
     logic [QW-1:0] work_q, sweep_q;
     logic          sweep_due_q, sweep_go;
     logic [5:0]    tick_q;
-    logic          pick_init, pick_sweep, pick_again, pick_fail, pick_place, pick_cmd, pick_came, pick_ack,
+    logic          pick_init, pick_sweep, pick_again, pick_fail, pick_place, pick_cmd, pick_begun, pick_ack,
                    pick_took, pick_work, ready, idle;
-    logic          next_init, next_sweep, next_again, next_fail, next_place, next_cmd, next_came, next_ack, next_took,
+    logic          next_init, next_sweep, next_again, next_fail, next_place, next_cmd, next_begun, next_ack, next_took,
                    next_work;
     berth_fp_ready #(.QPS(QPS), .SETS(1)) work (.clk(clk), .rst(rst), .set(more), .set_q(q_q),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     assign sweep_go   = sweep_due_q && !init_any;
-    logic none_before_came;
-    assign none_before_came = !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && !cmd_valid;
+    logic none_before_begun;
+    assign none_before_begun = !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && !cmd_valid;
     assign next_init  = init_valid;
     assign next_sweep = sweep_go;
     assign next_again = !init_valid && !sweep_go && again_valid;
     assign next_fail  = !init_valid && !sweep_go && !again_valid && fail_valid;
     assign next_place = !init_valid && !sweep_go && !again_valid && !fail_valid && place_valid;
     assign next_cmd   = !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && cmd_valid;
-    assign next_came  = none_before_came && came_valid;
+    assign next_begun = none_before_begun && begun_valid;
     // Answers, acknowledgements and work take turns.
-    assign next_took  = none_before_came && !came_valid && took_valid && !((ack_valid || work_valid) && kind_q == TOOK)
+    assign next_took  = none_before_begun && !begun_valid && took_valid && !((ack_valid || work_valid) && kind_q == TOOK)
                         && !(work_valid && kind_q == ACK);
-    assign next_ack   = none_before_came && !came_valid && !next_took && ack_valid && !(work_valid && kind_q == ACK);
-    assign next_work  = none_before_came && !init_any && !came_valid && !next_took && !next_ack && work_valid;
+    assign next_ack   = none_before_begun && !begun_valid && !next_took && ack_valid && !(work_valid && kind_q == ACK);
+    assign next_work  = none_before_begun && !init_any && !begun_valid && !next_took && !next_ack && work_valid;
     assign q = next_init ? init_q : next_sweep ? sweep_q : next_again ? again_q : next_fail ? fail_q
-             : next_place ? place_q : next_cmd ? cmd_q : next_came ? came_q : next_took ? took_q : next_ack ? ack_q : work_q;
+             : next_place ? place_q : next_cmd ? cmd_q : next_begun ? begun_q : next_took ? came_q : next_ack ? ack_q : work_q;
     // The next operation begins while the row of the one before it is stored, unless it is of the same QP.
     assign ready      = op_q == IDLE || op_q == STORE;
     assign idle       = op_q == IDLE || (op_q == STORE && q != q_q);
@@ -188,7 +188,7 @@ module berth_fp_ack #(
     assign pick_fail  = idle && next_fail;
     assign pick_place = idle && next_place;
     assign pick_cmd   = idle && next_cmd;
-    assign pick_came  = idle && next_came;
+    assign pick_begun = idle && next_begun;
     assign pick_took  = idle && next_took;
     assign pick_ack   = idle && next_ack;
     assign pick_work  = idle && next_work;
@@ -197,7 +197,7 @@ module berth_fp_ack #(
     assign place_ready = pick_place;
     assign cmd_ready   = pick_cmd;
     assign ack_ready   = pick_ack;
-    assign came_ready  = pick_came;
+    assign begun_ready = pick_begun;
     assign took_ready  = pick_took;
     assign work_pop    = pick_work;
 
@@ -285,7 +285,7 @@ module berth_fp_ack #(
     // ---- an acknowledgement --------------------------------------------------------------
     logic [23:0]  flight, upto, back;
     logic         reached, old, is_ack, is_nak, is_rnr, in_window, bad;
-    logic [W-1:0] told_bits, news, sent_out, came, below_upto;
+    logic [W-1:0] told_bits, news, sent_out, sacked, below_upto;
     typedef enum logic [1:0] {NOTHING, BELOW, ALSO_SEEN, ONLY_SEEN} told_t;
     told_t        told;
     // Bit i of the SACK is bit 127 - i of the header. It is reversed in log2(128) swap steps, which Verilator runs
@@ -297,7 +297,7 @@ module berth_fp_ack #(
         mirror = ack.sack;
         for (int k = 0; k < 7; k++)
             mirror = ((mirror >> (1 << k)) & HALVES[128*k +: 128]) | ((mirror << (1 << k)) & ~HALVES[128*k +: 128]);
-        came = W'(mirror[SACK-1:0]);
+        sacked = W'(mirror[SACK-1:0]);
     end
     logic         with_sack;
     // Places by which the SACK's bits must still be rotated, to later packets: also if it begins before the window;
@@ -485,10 +485,10 @@ module berth_fp_ack #(
     // ---- the bitmaps: loaded, slid, or some bits set and cleared ------------------------------
     // A packet that is lost, or given to be sent again, is not done.
     logic         again, fail, give, lose_all, lose_one, lose_probe, load;
-    logic         came_now, took;
+    logic         begun_now, took;
     logic [W-1:0] done_new, lost_new, fixing_new, answers_new, marked_new, before_new, losing, ask_again;
     // It does not go again while its answer is being written.
-    assign came_now = op_q == APPLY && kind_q == CAME;
+    assign begun_now = op_q == APPLY && kind_q == BEGUN;
     assign took     = op_q == APPLY && kind_q == TOOK;
     assign load     = op_q == ROWS;
     assign again    = op_q == APPLY && kind_q == AGAIN;
@@ -504,8 +504,8 @@ module berth_fp_ack #(
                       & ~done_q;
     always_comb begin
         done_new   = down(load ? m_done : done_q | news, hop);
-        lost_new   = down(load ? m_lost : (lost_q_ & ~news & ~(give || came_now ? one : '0)) | losing, hop);
-        fixing_new = down(load ? m_fixing : (fixing_q & ~(again || fail || took ? one : '0)) | (give || came_now ? one : '0), hop);
+        lost_new   = down(load ? m_lost : (lost_q_ & ~news & ~(give || begun_now ? one : '0)) | losing, hop);
+        fixing_new = down(load ? m_fixing : (fixing_q & ~(again || fail || took ? one : '0)) | (give || begun_now ? one : '0), hop);
         answers_new = down(load ? m_answers : waiting, hop);
         marked_new = down(load ? m_marked : marked_q | (again ? one : '0), hop);
         before_new = down(load ? m_before : (take ? sent_out & ~settled & (nothing_new || probing_q ? '1 : marked_q)
@@ -540,7 +540,7 @@ module berth_fp_ack #(
         if (trip_valid_q) round_q_ <= round_q_ == '0 || trip_q > round_q_ ? trip_q
                                       : round_q_ - {3'd0, shorter[TW-1:3]} - {{TW-1{1'b0}}, shorter[2:0] != 3'd0};
         if (tick_q == 6'd0 || (tick_q[3:0] == 4'd0 && op_q == IDLE && !again_valid && !fail_valid && !place_valid && !cmd_valid
-                               && !ack_valid && !came_valid && !took_valid && !work_valid) || (hurry && !again_valid && !fail_valid && !place_valid && !cmd_valid && !ack_valid && !came_valid && !took_valid
+                               && !ack_valid && !begun_valid && !took_valid && !work_valid) || (hurry && !again_valid && !fail_valid && !place_valid && !cmd_valid && !ack_valid && !begun_valid && !took_valid
                                           && !work_valid))
             sweep_due_q <= 1'b1;
         case (op_q)
@@ -552,21 +552,21 @@ module berth_fp_ack #(
                     hunt_q <= 1'b0;
                     counted_q <= 1'b0;
                     msn_q  <= ack.msn;
-                    psn_q  <= pick_again ? again_data.psn : pick_fail ? fail_psn : pick_came ? came_psn : pick_took ? took_psn : ack.psn;
+                    psn_q  <= pick_again ? again_data.psn : pick_fail ? fail_psn : pick_begun ? begun_psn : pick_took ? came_psn : ack.psn;
                     again_next_q <= again_data.next;
                     freed_q      <= place_idx;
                     cmd_op_q     <= cmd_op;
                     // What an answer says of packets before it is what a NAK says.
                     {syndrome_q, has_sack_q} <= pick_took ? {8'h60, 1'b0} : {ack.syndrome, ack.has_sack};
-                    seen_at_q <= came;
+                    seen_at_q <= sacked;
                     shift_q <= '1;
                     if (pick_sweep) begin
                         sweep_due_q <= 1'b0;
                         sweep_q     <= sweep_q + QW'(1);
                     end
                     kind_q <= pick_init ? INIT : pick_sweep ? SWEEP : pick_again ? (again_data.asks ? ASKS : AGAIN) : pick_fail ? FAIL
-                            : pick_place ? PLACE : pick_cmd ? COMMAND : pick_came ? CAME : pick_took ? TOOK : pick_ack ? ACK : WORK;
-                    if (pick_init || pick_sweep || pick_again || pick_fail || pick_place || pick_cmd || pick_came || pick_took || pick_ack || pick_work)
+                            : pick_place ? PLACE : pick_cmd ? COMMAND : pick_begun ? BEGUN : pick_took ? TOOK : pick_ack ? ACK : WORK;
+                    if (pick_init || pick_sweep || pick_again || pick_fail || pick_place || pick_cmd || pick_begun || pick_took || pick_ack || pick_work)
                         op_q <= ROWS;
                 end
             end
@@ -662,7 +662,7 @@ module berth_fp_ack #(
                         first_q   <= 1'b1;
                         op_q      <= SLIDE;
                     end
-                    ASKS, CAME: op_q <= STORE;
+                    ASKS, BEGUN: op_q <= STORE;
                     AGAIN: if (flying) begin
                         waits_q <= now[TW-1:0];
                         probing_q <= 1'b0;

@@ -10,7 +10,7 @@
 // ACK is told at once that an answer has come, so that an acknowledgement that follows it does not take it for lost while it is
 // being written: acknowledgements wait until that is decided (`judging`).
 //
-// Its parts, one in each block, go to SCATTER one after the other; their end comes once, in their order (`placed`). Then the
+// Its parts, one in each block, go to SCATTER one after the other; their end comes once, in their order (`put_over`). Then the
 // bytes count as left, so that blocks go back, and then ACK has the PSN. If a part could not be written, because pages were
 // withdrawn, nothing of it counts, and the packet is lost.
 //
@@ -69,25 +69,25 @@ module berth_fp_answer #(
     input  logic                         put_ready,
     output logic [$clog2(QPS)-1:0]       put_q,
     output berth_card_pkg::placement_t   put,
-    input  logic                         placed_valid,
-    input  logic                         placed_err,
+    input  logic                         put_over_valid,
+    input  logic                         put_over_err,
 
     // an answer is taken
     output logic                         judging,
+    output logic                         begun_valid,
+    input  logic                         begun_ready,
+    output logic [$clog2(QPS)-1:0]       begun_q,
+    output logic [23:0]                  begun_psn,
+    // bytes are in place (see berth_fp_release); then the answer; or it could not be written
     output logic                         came_valid,
     input  logic                         came_ready,
-    output logic [$clog2(QPS)-1:0]       came_q,
-    output logic [23:0]                  came_psn,
-    // bytes are in place (see berth_fp_release); then the answer; or it could not be written
-    output logic                         left_valid,
-    input  logic                         left_ready,
-    output logic [$clog2(QPS)-1:0]       done_q,         // QP of these three
-    output berth_card_pkg::left_t        left,
+    output logic [$clog2(QPS)-1:0]       came_q,         // QP of these three
+    output berth_card_pkg::left_t        came,
     output logic                         took_valid,
     input  logic                         took_ready,
-    output logic                         fail_valid,
-    input  logic                         fail_ready,
-    output logic [23:0]                  done_psn,       // of the latter two
+    output logic                         unwritten_valid,
+    input  logic                         unwritten_ready,
+    output logic [23:0]                  came_psn,       // of the latter two
 
     output logic                         answer_fault_valid,     // memory for an answer cannot be had any more
     output logic [$clog2(QPS)-1:0]       answer_fault_q,
@@ -123,7 +123,7 @@ module berth_fp_answer #(
     // Set when the packet is logged, and when its answer could not be written; cleared when that is taken.
     logic          clear, restore;
     logic [QW+WB-1:0] waits_at;
-    assign waits_at = log_we ? {log_q, log_psn} : restore ? {done_q, done_psn[WB-1:0]} : {q_q, a_q.psn[WB-1:0]};
+    assign waits_at = log_we ? {log_q, log_psn} : restore ? {came_q, came_psn[WB-1:0]} : {q_q, a_q.psn[WB-1:0]};
     berth_fp_mem #(.WIDTH(1), .DEPTH(QPS << WB)) m_waits (.clk(clk), .we(log_we || restore || clear), .waddr(waits_at),
         .wdata(log_we || restore), .re(idle), .raddr({ans_q, ans.psn[WB-1:0]}), .rdata(waits));
 
@@ -155,8 +155,8 @@ module berth_fp_answer #(
     assign empty    = asked_q.parts == 4'd0;
     assign part     = first_q ? asked_q.first : b.len < {8'd0, rest_q} ? b.len[12:0] : rest_q;
     assign put_free = !put_valid || put_ready;
-    assign clear    = op_q == TAKE && !log_we && !restore && (!came_valid || came_ready);
-    assign judging  = op_q == JUDGE || op_q == READ || op_q == CHECK || op_q == TAKE || came_valid;
+    assign clear    = op_q == TAKE && !log_we && !restore && (!begun_valid || begun_ready);
+    assign judging  = op_q == JUDGE || op_q == READ || op_q == CHECK || op_q == TAKE || begun_valid;
     assign ans_free_valid = op_q == DROP;
     assign ans_free_place = a_q.frame;
 
@@ -166,8 +166,8 @@ module berth_fp_answer #(
         answer_fault_q     <= q_q;
         answer_fault_status <= b_state.status;
         if (put_ready) put_valid <= 1'b0;
-        if (came_ready) came_valid <= 1'b0;
-        if (clear) {came_valid, came_q, came_psn} <= {1'b1, q_q, a_q.psn};
+        if (begun_ready) begun_valid <= 1'b0;
+        if (clear) {begun_valid, begun_q, begun_psn} <= {1'b1, q_q, a_q.psn};
         case (op_q)
             IDLE: begin
                 q_q <= ans_q;
@@ -228,39 +228,39 @@ module berth_fp_answer #(
         if (rst) begin
             op_q      <= IDLE;
             put_valid <= 1'b0;
-            came_valid <= 1'b0;
+            begun_valid <= 1'b0;
             started_q <= '0;
         end
     end
 
     // ---- answers that are being written -----------------------------------------------------
     logic          here, pop, none;
-    berth_lutfifo #(.WIDTH(QW + 24 + 1 + $bits(left)), .DEPTH(32)) taken (.clk(clk), .rst(rst),
+    berth_lutfifo #(.WIDTH(QW + 24 + 1 + $bits(came)), .DEPTH(32)) taken (.clk(clk), .rst(rst),
         .wr_valid(clear), .wr_ready(room),
         .wr_data({q_q, a_q.psn, empty, asked_q.parts, 1'b0, asked_q.block, asked_q.first, asked_q.len}),
-        .rd_valid(here), .rd_ready(pop), .rd_data({done_q, done_psn, none, left}));
+        .rd_valid(here), .rd_ready(pop), .rd_data({came_q, came_psn, none, came}));
 
-    typedef enum logic [2:0] {WAIT, LEFT, TOOK, RESTORE, FAIL} end_t;
+    typedef enum logic [2:0] {WAIT, CAME, TOOK, RESTORE, UNWRITTEN} end_t;
     end_t          end_q;
     // SCATTER, which serves the other half too, never waits for the engines that are told.
     logic          written, end_take, failed, end_room;
     berth_lutfifo #(.WIDTH(1), .DEPTH(32)) ends (.clk(clk), .rst(rst),
-        .wr_valid(placed_valid), .wr_ready(end_room), .wr_data(placed_err),
+        .wr_valid(put_over_valid), .wr_ready(end_room), .wr_data(put_over_err),
         .rd_valid(written), .rd_ready(end_take), .rd_data(failed));
     assign end_take     = end_q == WAIT && here && !none;
-    assign left_valid   = end_q == LEFT;
+    assign came_valid   = end_q == CAME;
     assign took_valid   = end_q == TOOK;
-    assign fail_valid   = end_q == FAIL;
+    assign unwritten_valid = end_q == UNWRITTEN;
     assign restore      = end_q == RESTORE && !log_we;
-    assign pop          = (took_valid && took_ready) || (fail_valid && fail_ready);
+    assign pop          = (took_valid && took_ready) || (unwritten_valid && unwritten_ready);
     always_ff @(posedge clk) begin
         case (end_q)
             WAIT: if (here) begin
                 if (none) end_q <= TOOK;
-                else if (written) end_q <= failed ? RESTORE : LEFT;
+                else if (written) end_q <= failed ? RESTORE : CAME;
             end
-            LEFT:    if (left_ready) end_q <= TOOK;
-            RESTORE: if (restore) end_q <= FAIL;
+            CAME:    if (came_ready) end_q <= TOOK;
+            RESTORE: if (restore) end_q <= UNWRITTEN;
             default: if (pop) end_q <= WAIT;    // TOOK, FAIL
         endcase
         if (rst) end_q <= WAIT;
@@ -275,12 +275,12 @@ module berth_fp_answer #(
     end
     always_ff @(posedge clk) begin
         if (clear || init_ack) begun[init_ack ? init_q : q_q] <= init_ack ? 6'd0 : begun[q_q] + 6'd1;
-        if (pop || init_ack)   over[init_ack ? init_q : done_q] <= init_ack ? 6'd0 : over[done_q] + 6'd1;
+        if (pop || init_ack)   over[init_ack ? init_q : came_q] <= init_ack ? 6'd0 : over[came_q] + 6'd1;
     end
 
     // Answers under way have room where they are kept.
     always_ff @(posedge clk)
-        if (!rst) assert ((!clear || room) && (!placed_valid || end_room));
+        if (!rst) assert ((!clear || room) && (!put_over_valid || end_room));
 
     logic unused;
     assign unused = &{1'b0, cfg.data, cfg_queue, sent_data, acked_data, b, asked_q};

@@ -48,11 +48,11 @@ module berth_fp_cut #(
     input  logic [15:0]                  parsed_elems,
 
     // lists that came; of one that is not taken, only the first beat
-    input  logic                         lst_valid,
-    output logic                         lst_ready,
-    output logic                         lst_over,          // with a size: none is wanted, and what is left of the list need not come
-    input  logic [$clog2(QPS)-1:0]       lst_q,
-    input  berth_card_pkg::list_beat_t   lst,
+    input  logic                         list_valid,
+    output logic                         list_ready,
+    output logic                         list_over,         // with a size: none is wanted, and what is left of the list need not come
+    input  logic [$clog2(QPS)-1:0]       list_q,
+    input  berth_card_pkg::list_beat_t   list_beat,
 
     // the `give_n` newest credits are given up, or all that are left; the first of them is the next to be expected
     input  logic                         give_valid,
@@ -123,7 +123,7 @@ module berth_fp_cut #(
 
     typedef enum logic [1:0] {IDLE, ROWS, CUT, SCAN} state_t;
     state_t        state_q;
-    logic          list_q, give_q_;      // the operation is a list, or that credits are given up
+    logic          is_list_q, give_q_;   // the operation is a list, or that credits are given up
     logic          fill, filled;         // sizes of a list are still to come; one that may be waited for is there
     logic [QW-1:0] fill_q;               // of this QP
     logic          work_valid, work_pop, work_busy, again;
@@ -166,7 +166,7 @@ module berth_fp_cut #(
         .re(state_q == ROWS), .raddr({q_q, elem[LE-1:0]}),
         .rdata({e_ctxs, e_bad, e_push, e_inline, e_write, e_read, e_atomic, e_imm, e_fence, e_nothing, e_delay, e_bind, e_access, e_va, e_end, e_len}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS*ROOM), .OWN(1'b1)) m_size (.clk(clk), .we(size_we), .waddr({fill_q, put_q[CW-1:0]}),
-        .wdata(lst.size), .re(state_q == ROWS), .raddr({q_q, next_out[CW-1:0]}), .rdata(size));
+        .wdata(list_beat.size), .re(state_q == ROWS), .raddr({q_q, next_out[CW-1:0]}), .rdata(size));
 
     // ---- lists -----------------------------------------------------------------------
     function automatic logic after(input logic [31:0] a, input logic [31:0] b);
@@ -198,14 +198,14 @@ module berth_fp_cut #(
     assign fill      = left_q != 7'd0;
     assign init_go   = init_valid && !fill;
     assign give_go   = give_valid && !fill && !init_valid;
-    assign list_go   = lst_valid && lst.first_beat && !fill && !init_valid && !give_valid;
-    assign lst_ready = lst.first_beat ? state_q == IDLE && list_go : !(state_q == ROWS && list_q);
-    assign size_go   = lst_valid && !lst.first_beat && fill;
+    assign list_go   = list_valid && list_beat.first_beat && !fill && !init_valid && !give_valid;
+    assign list_ready = list_beat.first_beat ? state_q == IDLE && list_go : !(state_q == ROWS && is_list_q);
+    assign size_go   = list_valid && !list_beat.first_beat && fill;
     assign size_we   = size_go && skip_q == 7'd0;
-    assign lst_over  = !fill;
+    assign list_over = !fill;
     // In stream mode a credit of no bytes would make packets without end (CR-1). The list breaks the protocol; what is
     // before the credit is used, and nothing is cut from there on.
-    assign empty     = size_we && bytes_q && lst.size == 32'd0;
+    assign empty     = size_we && bytes_q && list_beat.size == 32'd0;
     assign filled    = size_go && (left_q == 7'd1 || (size_we && first_size_q));
 
     // ---- cut -------------------------------------------------------------------------
@@ -356,7 +356,7 @@ module berth_fp_cut #(
                    1'b0, e_read || behind_q, e_read ? elem + 16'd1 : answers_upto};
         if (starts)
             row_new = {open, list_first, next_in, next_out, elem, mid, rest, place, pieces, total, 1'b1, behind_q, answers_upto};
-        if (state_q == ROWS && list_q) begin
+        if (state_q == ROWS && is_list_q) begin
             row_we  = fresh;
             row_new = {1'b1, first_q, list_end, next_out, elem, mid, rest, place, pieces, total, delaying, answers, answers_upto};
         end
@@ -376,7 +376,7 @@ module berth_fp_cut #(
 
     assign work_pop = state_q == IDLE && !init_any && !give_go && !list_go;
     assign read     = state_q == IDLE;
-    assign addr     = give_go ? give_q : list_go ? lst_q : work_q;
+    assign addr     = give_go ? give_q : list_go ? list_q : work_q;
 
     always_ff @(posedge clk) begin
         cut_fault_valid   <= 1'b0;
@@ -387,9 +387,9 @@ module berth_fp_cut #(
         ev_held    <= 1'b0;
         case (state_q)
             IDLE: begin
-                first_q <= lst.first;
-                n_q     <= lst.n;
-                list_q  <= 1'b0;
+                first_q <= list_beat.first;
+                n_q     <= list_beat.n;
+                is_list_q <= 1'b0;
                 give_q_ <= 1'b0;
                 if (init_go) begin
                     q_q <= init_q;
@@ -398,8 +398,8 @@ module berth_fp_cut #(
                     give_q_ <= 1'b1;
                     state_q <= ROWS;
                 end else if (list_go) begin
-                    q_q     <= lst_q;
-                    list_q  <= 1'b1;
+                    q_q     <= list_q;
+                    is_list_q <= 1'b1;
                     state_q <= ROWS;
                 end else if (work_pop && work_valid) begin
                     q_q     <= work_q;
@@ -417,7 +417,7 @@ module berth_fp_cut #(
                 if (give_q_) begin
                     give_first <= kept;
                     state_q    <= IDLE;
-                end else if (list_q) begin
+                end else if (is_list_q) begin
                     // one with a gap before it comes again
                     cut_fault_valid   <= refused && answer != berth_regs_pkg::LIST_GAP[7:0];
                     ev_refused <= refused;
@@ -440,7 +440,7 @@ module berth_fp_cut #(
                 else if (scan_last) state_q <= CUT;
             end
         endcase
-        if (state_q == ROWS && list_q) begin
+        if (state_q == ROWS && is_list_q) begin
             bytes_q      <= !message;
             empty_q      <= 1'b0;
             first_size_q <= 1'b1;

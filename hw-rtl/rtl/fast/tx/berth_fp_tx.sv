@@ -92,8 +92,8 @@ module berth_fp_tx #(
     input  logic                          put_ready,
     output logic [$clog2(QPS)-1:0]        put_q,
     output berth_card_pkg::placement_t    put,
-    input  logic                          placed_valid,
-    input  logic                          placed_err,
+    input  logic                          put_over_valid,
+    input  logic                          put_over_err,
     // acknowledgements and lists to send
     input  logic                          afr_valid,
     output logic                          afr_ready,
@@ -246,10 +246,10 @@ module berth_fp_tx #(
 
     // A list from the core is kept until its last size is there, so that the reader never waits for firmware; the write
     // that completes it is acknowledged when the reader has it. Lists of the receiver's half are not cut into.
-    berth_card_pkg::list_beat_t list;
+    berth_card_pkg::list_beat_t list_beat;
     logic [31:0]   own_first_q, own_size;
     logic [6:0]    own_n_q, own_put_q, own_get_q, rx_left_q;
-    logic          own_q, own_begin_q, own_valid_q, list_valid, list_ready;
+    logic          own_q, own_begin_q, own_valid_q, list_valid, list_ready, list_over;
     logic [QW-1:0] list_q;
     assign is_list = fc.we && c_word == berth_row_pkg::SEND_LIST_BEGIN;
     assign is_size = fc.we && c_word == berth_row_pkg::SEND_LIST_SIZE;
@@ -259,11 +259,12 @@ module berth_fp_tx #(
     assign own_q      = list_pend_q && rx_left_q == 7'd0 && (own_begin_q || own_valid_q);
     assign list_valid = own_q || (lst_valid && !(list_pend_q && rx_left_q == 7'd0));
     assign list_q     = own_q ? c_qp : lst_q;
-    assign list.first_beat = own_q ? own_begin_q : lst.first_beat;
-    assign list.first = own_q ? own_first_q : lst.first;
-    assign list.n     = own_q ? own_n_q : lst.n;
-    assign list.size  = own_q ? own_size : lst.size;
+    assign list_beat.first_beat = own_q ? own_begin_q : lst.first_beat;
+    assign list_beat.first = own_q ? own_first_q : lst.first;
+    assign list_beat.n     = own_q ? own_n_q : lst.n;
+    assign list_beat.size  = own_q ? own_size : lst.size;
     assign lst_ready  = list_ready && !(list_pend_q && rx_left_q == 7'd0);
+    assign lst_over   = list_over;
     always_ff @(posedge clk) begin
         if (c_we && c_word == berth_row_pkg::SEND_LIST_FIRST) own_first_q <= fc.data;
         if (c_we && is_list) begin
@@ -396,7 +397,7 @@ module berth_fp_tx #(
         .cfg_we(c_we), .cfg_q(c_qp), .cfg(cfg), .init_any(init_q != '0), .init_valid(init_q[2]),
         .init_q(c_qp), .init_ack(init_done[2]), .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx),
         .element(element), .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
-        .lst_valid(list_valid), .lst_ready(list_ready), .lst_over(lst_over), .lst_q(list_q), .lst(list),
+        .list_valid(list_valid), .list_ready(list_ready), .list_over(list_over), .list_q(list_q), .list_beat(list_beat),
         .give_valid(give_pend_q), .give_ready(credits_ready), .give_q(c_qp), .give_n(command.argument),
         .give_first(given_up), .credits_we(credits_we), .credits_q(credits_q), .credits_n(credits_n),
         .done_we(done_we), .done_q(done_q), .done_elems(done_elems),
@@ -499,8 +500,8 @@ module berth_fp_tx #(
         .open_q(open_q), .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
         .loaded_valid(loaded_valid), .loaded(loaded), .fs_valid(fs_valid), .fs_ready(fs_ready), .fs(fs),
         .fl_valid(fl_valid), .fl_tag(fl_tag), .backlog(backlog), .busy_q({turn_q_, c_qp}), .busy({quiet_busy, busy}),
-        .left_valid(gone_valid), .left_ready(gone_ready), .left_q(gone_q), .left(gone), .fail_valid(dead_valid),
-        .fail_ready(dead_ready), .fail_q(dead_q), .fail_psn(dead_psn)
+        .gone_valid(gone_valid), .gone_ready(gone_ready), .gone_q(gone_q), .gone(gone), .dead_valid(dead_valid),
+        .dead_ready(dead_ready), .dead_q(dead_q), .dead_psn(dead_psn)
     );
 
     berth_fp_answer #(.QPS(QPS), .LB(LB), .WB(WB)) answer (
@@ -511,12 +512,12 @@ module berth_fp_tx #(
         .log_q(log_q), .log_psn(log_psn), .log_asked(log_asked), .block_we(block_we), .block_q(block_q),
         .block_idx(block_idx), .block_data(block_data), .state_we(state_we), .state_q(state_q), .state_idx(state_idx),
         .state_data(state_data), .still(still), .busy_q({turn_q_, c_qp}), .busy({quiet_answering, answering}),
-        .put_valid(put_valid), .put_ready(put_ready), .put_q(put_q), .put(put), .placed_valid(placed_valid),
-        .placed_err(placed_err), .judging(judging),
-        .came_valid(begun_valid), .came_ready(begun_ready), .came_q(begun_q), .came_psn(begun_psn),
-        .left_valid(came_valid), .left_ready(came_ready),
-        .done_q(came_q), .left(came), .took_valid(took_valid), .took_ready(took_ready), .fail_valid(unwritten_valid),
-        .fail_ready(unwritten_ready), .done_psn(came_psn), .answer_fault_valid(answer_fault_valid),
+        .put_valid(put_valid), .put_ready(put_ready), .put_q(put_q), .put(put), .put_over_valid(put_over_valid),
+        .put_over_err(put_over_err), .judging(judging),
+        .begun_valid(begun_valid), .begun_ready(begun_ready), .begun_q(begun_q), .begun_psn(begun_psn),
+        .came_valid(came_valid), .came_ready(came_ready),
+        .came_q(came_q), .came(came), .took_valid(took_valid), .took_ready(took_ready), .unwritten_valid(unwritten_valid),
+        .unwritten_ready(unwritten_ready), .came_psn(came_psn), .answer_fault_valid(answer_fault_valid),
         .answer_fault_q(answer_fault_q), .answer_fault_status(answer_fault_status), .ev_bad(ev.bad_answer)
     );
 
@@ -548,8 +549,8 @@ module berth_fp_tx #(
         .init_q(c_qp), .init_ack(init_done[6]), .cmd_valid(cmd_q), .cmd_ready(cmd_ready), .cmd_q(c_qp),
         .cmd_op(command.opcode[2:0]), .now(now), .hurry(hurry), .swept(swept), .swept_on(swept_on),
         .swept_at(swept_at), .ack_valid(ack_valid && !judging), .ack_ready(ack_ready), .ack_q(ack_q), .ack(ack),
-        .came_valid(begun_valid), .came_ready(begun_ready), .came_q(begun_q), .came_psn(begun_psn), .took_valid(took_valid),
-        .took_ready(took_ready), .took_q(came_q), .took_psn(came_psn), .sent_we(sent_we),
+        .begun_valid(begun_valid), .begun_ready(begun_ready), .begun_q(begun_q), .begun_psn(begun_psn), .took_valid(took_valid),
+        .took_ready(took_ready), .came_q(came_q), .came_psn(came_psn), .sent_we(sent_we),
         .sent_q(sent_q), .sent_data(sent_data), .log_we(log_we), .log_q(log_q), .cut_we(cut_we), .cut_q(cut_q),
         .cut_pieces(cut_pieces), .again_valid(again_valid), .again_ready(again_ready), .again_q(again_q),
         .again_data(again_data), .fail_valid(fail_valid), .fail_ready(fail_ready), .fail_q(fail_q),

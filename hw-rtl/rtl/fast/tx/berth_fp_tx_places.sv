@@ -59,15 +59,15 @@ module berth_fp_tx_places #(
     output berth_card_pkg::response_end_t rspd,
 
     // a packet's memory is not needed any more (see berth_fp_release)
-    output logic                         left_valid,
-    input  logic                         left_ready,
-    output logic [$clog2(QPS)-1:0]       left_q,
-    output berth_card_pkg::left_t        left,
+    output logic                         gone_valid,
+    input  logic                         gone_ready,
+    output logic [$clog2(QPS)-1:0]       gone_q,
+    output berth_card_pkg::left_t        gone,
     // a packet could not be read
-    output logic                         fail_valid,
-    input  logic                         fail_ready,
-    output logic [$clog2(QPS)-1:0]       fail_q,
-    output logic [23:0]                  fail_psn
+    output logic                         dead_valid,
+    input  logic                         dead_ready,
+    output logic [$clog2(QPS)-1:0]       dead_q,
+    output logic [23:0]                  dead_psn
 );
     localparam int unsigned QW    = $clog2(QPS);
     localparam int unsigned BIG   = RAM_BASE + 8*512;
@@ -252,22 +252,22 @@ module berth_fp_tx_places #(
     // ---- left ------------------------------------------------------------------------------
     logic          gone_here, dead_here, gone_take, dead_take;
     logic [6:0]    gone_tag, dead_tag;
-    berth_lutfifo #(.WIDTH(7), .DEPTH(NUMBERS)) gone (.clk(clk), .rst(rst),
+    berth_lutfifo #(.WIDTH(7), .DEPTH(NUMBERS)) gone_frames (.clk(clk), .rst(rst),
         .wr_valid(fl_valid), .wr_ready(unused_room3), .wr_data(fl_tag[6:0]),
         .rd_valid(gone_here), .rd_ready(gone_take), .rd_data(gone_tag));
-    berth_lutfifo #(.WIDTH(7), .DEPTH(4)) dead (.clk(clk), .rst(rst),
+    berth_lutfifo #(.WIDTH(7), .DEPTH(4)) dead_frames (.clk(clk), .rst(rst),
         .wr_valid(dead_put), .wr_ready(dead_room), .wr_data(m_tag_q),
         .rd_valid(dead_here), .rd_ready(dead_take), .rd_data(dead_tag));
     typedef enum logic [1:0] {IDLE, LOOK, FAIL} op_t;
     op_t           op_q;
-    logic          dead_q, is_answer, fails;
+    logic          is_dead_q, is_answer, fails;
     logic [6:0]    tag_q;
     // Not before the turn has been passed on: reads that end in each clock hold that up, and the place must not begin anew.
     assign dead_take = op_q == IDLE && dead_here && !pass_q;
     assign gone_take = op_q == IDLE && !dead_here && gone_here && !pass_q;
-    berth_fp_mem #(.WIDTH(QW + 25 + $bits(left)), .DEPTH(NUMBERS), .OWN(1'b1)) m_packet (.clk(clk), .we(open_valid), .waddr(open_n),
+    berth_fp_mem #(.WIDTH(QW + 25 + $bits(gone)), .DEPTH(NUMBERS), .OWN(1'b1)) m_packet (.clk(clk), .we(open_valid), .waddr(open_n),
         .wdata({open_q, open.psn, open.answer, open.left}), .re(op_q == IDLE), .raddr(number(dead_here ? dead_tag : gone_tag)),
-        .rdata({left_q, fail_psn, is_answer, left}));
+        .rdata({gone_q, dead_psn, is_answer, gone}));
     // Packets made, and those accounted for: equal when the QP has none.
     logic [7:0]     made [0:QPS-1];
     logic [7:0]     over [0:QPS-1];
@@ -279,25 +279,25 @@ module berth_fp_tx_places #(
     end
     always_ff @(posedge clk) begin
         if (made_valid || init_ack) made[init_ack ? init_q : made_q] <= init_ack ? 8'd0 : made[made_q] + 8'd1;
-        if (over_we || init_ack)    over[init_ack ? init_q : left_q] <= init_ack ? 8'd0 : over[left_q] + 8'd1;
+        if (over_we || init_ack)    over[init_ack ? init_q : gone_q] <= init_ack ? 8'd0 : over[gone_q] + 8'd1;
     end
     logic matters;                      // it had memory, or a place for lost packets
-    assign matters    = tag_q[6:4] != 3'd0 && (left.parts != 4'd0 || left.block[LB]);
-    assign left_valid = op_q == LOOK && matters;
-    assign fail_valid = op_q == FAIL;
-    assign fail_q     = left_q;
-    assign fails      = dead_q && !is_answer;
-    assign back       = (op_q == LOOK && (!matters || left_ready) && !fails) || (op_q == FAIL && fail_ready);
+    assign matters    = tag_q[6:4] != 3'd0 && (gone.parts != 4'd0 || gone.block[LB]);
+    assign gone_valid = op_q == LOOK && matters;
+    assign dead_valid = op_q == FAIL;
+    assign dead_q     = gone_q;
+    assign fails      = is_dead_q && !is_answer;
+    assign back       = (op_q == LOOK && (!matters || gone_ready) && !fails) || (op_q == FAIL && dead_ready);
     assign back_tag   = tag_q;
     always_ff @(posedge clk) begin
         case (op_q)
             IDLE: begin
-                dead_q <= dead_here;
+                is_dead_q <= dead_here;
                 tag_q  <= dead_here ? dead_tag : gone_tag;
                 if (dead_take || gone_take) op_q <= LOOK;
             end
-            LOOK: if (!matters || left_ready) op_q <= fails ? FAIL : IDLE;
-            default: if (fail_ready) op_q <= IDLE;
+            LOOK: if (!matters || gone_ready) op_q <= fails ? FAIL : IDLE;
+            default: if (dead_ready) op_q <= IDLE;
         endcase
         if (rst) op_q <= IDLE;
     end

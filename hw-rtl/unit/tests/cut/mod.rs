@@ -581,16 +581,16 @@ impl Rig {
         // A beat stays until it is taken.
         self.shown = !self.beats.is_empty() && (self.shown || !self.rng.chance(self.stall));
         let beat = self.beats.front().copied().filter(|_| self.shown);
-        self.m.set("lst_valid", beat.is_some());
-        self.m.set("lst.first_beat", false);
+        self.m.set("list_valid", beat.is_some());
+        self.m.set("list_beat.first_beat", false);
         match beat {
             Some(Beat::Begin { q, first, n }) => {
-                self.m.set("lst.first_beat", true);
-                self.m.set("lst_q", q);
-                self.m.set("lst.first", first);
-                self.m.set("lst.n", n);
+                self.m.set("list_beat.first_beat", true);
+                self.m.set("list_q", q);
+                self.m.set("list_beat.first", first);
+                self.m.set("list_beat.n", n);
             }
-            Some(Beat::Size(size)) => self.m.set("lst.size", size),
+            Some(Beat::Size(size)) => self.m.set("list_beat.size", size),
             None => (),
         }
         self.m.set("give_valid", !self.gives.is_empty());
@@ -691,7 +691,7 @@ impl Rig {
         assert_eq!(told, changed.map(|q| (q, self.qps[&q].unused())), "unused credits");
         let told = self.m.is("cut_we").then(|| (self.m.get("cut_q") as u32, self.m.get("cut_pieces") as u8));
         assert_eq!(told, cut, "pieces so far");
-        if self.m.is("lst_valid") && self.m.is("lst_ready") {
+        if self.m.is("list_valid") && self.m.is("list_ready") {
             let beat = self.beats.pop_front().expect("a beat");
             self.shown = false;
             self.take(beat);
@@ -790,7 +790,7 @@ impl Rig {
                 self.told.extend([Told::default(), told]);
             }
             Beat::Size(size) => {
-                assert_eq!(self.m.is("lst_over"), self.fill.is_none(), "whether more sizes are wanted");
+                assert_eq!(self.m.is("list_over"), self.fill.is_none(), "whether more sizes are wanted");
                 let Some(fill) = self.fill.as_mut() else {
                     // What is left of the list does not come.
                     while matches!(self.beats.front(), Some(Beat::Size(_))) {

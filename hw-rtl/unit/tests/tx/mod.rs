@@ -449,8 +449,8 @@ impl Ports {
             "put.answer",
             "put.more",
             "put.reverse",
-            "placed_valid",
-            "placed_err",
+            "put_over_valid",
+            "put_over_err",
             "lst_valid",
             "lst_ready",
             "lst_over",
@@ -1534,8 +1534,8 @@ impl Bench {
             }
         }
         let shown = last.filter(|_| self.go());
-        self.set("placed_valid", shown.is_some());
-        self.set("placed_err", failed);
+        self.set("put_over_valid", shown.is_some());
+        self.set("put_over_err", failed);
     }
 
     fn take_writes(&mut self) {
@@ -1543,8 +1543,8 @@ impl Bench {
             let place = self.get("ans_free_place") as u32;
             assert!(place % SLOT == 0 && self.frames.remove(&(place / SLOT)).is_some(), "{place:#x} is given back");
         }
-        if self.is("placed_valid") {
-            let failed = self.is("placed_err");
+        if self.is("put_over_valid") {
+            let failed = self.is("put_over_err");
             while let Some(write) = self.writes.pop_front() {
                 if !write.more {
                     self.frames.remove(&write.frame).expect("it was there");
