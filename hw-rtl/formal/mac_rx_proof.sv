@@ -17,7 +17,7 @@ module mac_rx_proof #(
     input logic                cf_valid, desc_pop, slot_free, wide, xfree_valid,
     input logic [DATA_W-1:0]   rx_data, lo_data,
     input logic [DATA_W/8-1:0] rx_keep, lo_keep,
-    input logic [17:0]         hd_addr, rfree_addr, xfree_addr,
+    input logic [17:0]         hd_addr, rfree_place, xfree_place,
     input logic [3:0]          rfree_slot, xfree_slot, cf_slot,
     input berth_card_pkg::frame_t cf,
     input logic [7:0]          slot_free_n
@@ -39,7 +39,7 @@ module mac_rx_proof #(
         .lo_valid(lo_valid), .lo_data(lo_data), .lo_keep(lo_keep), .lo_last(lo_last),
         .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr),
         .rf_valid(rf_valid), .rf_ready(rf_ready), .rf(rf), .hd_re(hd_re), .hd_addr(hd_addr),
-        .rfree_valid(rfree_valid), .rfree_addr(rfree_addr), .xfree_valid(xfree_valid), .xfree_addr(xfree_addr), .wide(wide),
+        .rfree_valid(rfree_valid), .rfree_place(rfree_place), .xfree_valid(xfree_valid), .xfree_place(xfree_place), .wide(wide),
         .cf_valid(cf_valid), .cf_ready(cf_ready), .cf(cf),
         .desc_valid(desc_valid), .desc(desc), .desc_pop(desc_pop),
         .slot_free(slot_free), .slot_free_n(slot_free_n));
@@ -81,8 +81,8 @@ module mac_rx_proof #(
     wire xbacks = xfree_valid && xfree_slot == the_slot;
     wire passes = cf_valid && cf_slot == the_slot;
     always_comb begin
-        assume (rfree_addr - address(rfree_slot) < 18'd512 && cf.place - address(cf_slot) < 18'd512);
-        assume (xfree_addr - address(xfree_slot) < 18'd512);
+        assume (rfree_place - address(rfree_slot) < 18'd512 && cf.place - address(cf_slot) < 18'd512);
+        assume (xfree_place - address(xfree_slot) < 18'd512);
         assume (2'(backs) + 2'(xbacks) + 2'(passes) <= 2'(fast_q));
         assume (\dut.good_room && cf_ready);
         assume ((!shown || waits_q) && (!(desc_valid && desc.slot == the_slot) || told_q));

@@ -243,7 +243,7 @@ module berth_core #(
     berth_card_pkg::frame_t rf, cf, core_frame;
     logic [8*96-1:0]     cf_hdr;
     logic                rf_valid, rf_ready, hd_re, rfree_valid;
-    logic [17:0]         hd_addr, rfree_addr;
+    logic [17:0]         hd_addr, rfree_place;
     logic [8*96-1:0]     rf_hdr;
     logic [31:0]         hd_data;
     berth_card_pkg::frame_out_t fs;
@@ -268,7 +268,7 @@ module berth_core #(
         .xr_valid(xr_valid), .xr(xr), .hw_valid(hw_valid), .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data),
         .hw_strb(hw_strb), .fs_valid(fs_valid), .fs_ready(fs_ready), .fs(fs), .fl_valid(fl_valid), .fl_tag(fl_tag),
         .rf_valid(rf_valid), .rf_ready(rf_ready), .rf(rf), .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr),
-        .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr), .cf_valid(cf_valid),
+        .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_place(rfree_place), .cf_valid(cf_valid),
         .cf_ready(1'b1), .cf(cf), .cf_hdr(cf_hdr), .fp_amounts(fp_amounts), .own_mac(own_mac), .own_ip(own_ip)
     );
 
@@ -284,7 +284,7 @@ module berth_core #(
     berth_card_pkg::frame_out_t    ws;
     berth_card_pkg::raw_events_t   raw_ev;
     logic                ws_valid, ws_ready, wl_valid, wide, xfree_valid;
-    logic [17:0]         xfree_addr;
+    logic [17:0]         xfree_place;
     logic [4:0]          core_n;
 
     berth_raw #(.DATA_W(DATA_W), .HOST_W(HOST_W)) raw (
@@ -296,7 +296,7 @@ module berth_core #(
         .store_valid(raw_store_valid), .store_ready(raw_store_ready), .store(raw_store), .stored_valid(raw_stored_valid),
         .stored(stored), .ws_valid(ws_valid), .ws_ready(ws_ready), .ws(ws), .wl_valid(wl_valid), .wide(wide),
         .cf_valid(cf_valid), .cf(cf), .cf_hdr(cf_hdr), .core_valid(core_valid), .core(core_frame), .core_n(core_n), .free_valid(xfree_valid),
-        .free_place(xfree_addr), .ev(raw_ev)
+        .free_place(xfree_place), .ev(raw_ev)
     );
 
     assign mmio_ready = hostif_mmio_ready && !card_rst && fwl_room;
@@ -415,8 +415,8 @@ module berth_core #(
         .lo_valid(lo_valid), .lo_ready(lo_ready), .lo_data(tx_data), .lo_keep(tx_keep), .lo_last(tx_last),
         .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr), .rw_data(rw_data), .rw_strb(rw_strb),
         .rf_valid(rf_valid), .rf_ready(rf_ready), .rf(rf), .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr),
-        .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr),
-        .xfree_valid(xfree_valid), .xfree_addr(xfree_addr), .cf_valid(core_valid), .cf_ready(core_ready), .cf(core_frame), .core_n(core_n), .desc_valid(desc_valid), .desc(desc), .desc_pop(desc_pop), .slot_free(slot_free),
+        .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_place(rfree_place),
+        .xfree_valid(xfree_valid), .xfree_place(xfree_place), .cf_valid(core_valid), .cf_ready(core_ready), .cf(core_frame), .core_n(core_n), .desc_valid(desc_valid), .desc(desc), .desc_pop(desc_pop), .slot_free(slot_free),
         .slot_free_n(slot_free_n), .ev_taken(ev_taken), .ev_bytes(ev_rx_bytes), .ev_truncated(ev_truncated),
         .ev_oversized(ev_oversized), .ev_mac_error(ev_mac_error), .ev_bad_icrc(ev_bad_icrc), .ev_not_ours(ev_not_ours),
         .ev_core(ev_core), .ev_core_full(ev_core_full), .ev_stall(ev_stall)

@@ -58,10 +58,10 @@ module berth_mac_rx #(
     output logic [31:0]            hd_data,
     // frames given back
     input  logic                   rfree_valid,
-    input  logic [17:0]            rfree_addr,
+    input  logic [17:0]            rfree_place,
     // frames given back that were passed on
     input  logic                   xfree_valid,
-    input  logic [17:0]            xfree_addr,
+    input  logic [17:0]            xfree_place,
     // frames for the core
     input  logic                   cf_valid,
     output logic                   cf_ready,
@@ -353,8 +353,8 @@ module berth_mac_rx #(
 
     // ---- slots -----------------------------------------------------------------------
     logic [3:0] rfree_slot, xfree_slot;
-    assign rfree_slot = slot_of(rfree_addr);
-    assign xfree_slot = slot_of(xfree_addr);
+    assign rfree_slot = slot_of(rfree_place);
+    assign xfree_slot = slot_of(xfree_place);
 
     logic       found;
     logic [3:0] pick;

@@ -82,7 +82,7 @@ fn qp_3_answers_to_reads_and_to_atomics_are_told_apart() {
             ("row.remote", remote.into()),
             ("row.mac", PEER.0),
             ("row.ip", PEER.1.into()),
-            ("item_ready", 1),
+            ("in_ready", 1),
             ("ack_ready", 1),
             ("ans_ready", 1),
             ("list_ready", 1),

@@ -39,8 +39,8 @@ fn frames_are_shown_with_their_headers_and_first_words_and_given_back() {
             ["rx_valid", "rx_data", "rx_keep", "rx_last", "rx_ready", "rw_ready", "rf_valid", "rf_ready", "rf.place"];
         let [rx_valid, rx_data, rx_keep, rx_last, rx_ready, rw_ready, rf_valid, rf_ready, rf_addr] =
             names.map(|name| m.port(name));
-        let names = ["rf.len", "rf.flags", "rf_hdr", "hd_re", "hd_addr", "hd_data", "rfree_valid", "rfree_addr"];
-        let [rf_len, rf_flags, rf_hdr, hd_re, hd_addr, hd_data, rfree_valid, rfree_addr] =
+        let names = ["rf.len", "rf.flags", "rf_hdr", "hd_re", "hd_addr", "hd_data", "rfree_valid", "rfree_place"];
+        let [rf_len, rf_flags, rf_hdr, hd_re, hd_addr, hd_data, rfree_valid, rfree_place] =
             names.map(|name| m.port(name));
         m.reset();
         m.set(rw_ready, 1_u8);
@@ -88,7 +88,7 @@ fn frames_are_shown_with_their_headers_and_first_words_and_given_back() {
             let give = (!kept.is_empty() && rng.chance(0.05)).then(|| rng.below(kept.len() as u64) as usize);
             m.set(rfree_valid, u8::from(give.is_some()));
             if let Some(k) = give {
-                m.set(rfree_addr, kept[k].0);
+                m.set(rfree_place, kept[k].0);
             }
             let look = (!kept.is_empty()).then(|| rng.below(kept.len() as u64) as usize);
             let word = look.map(|k| {
@@ -242,7 +242,7 @@ fn frames_to_others_are_dropped_and_counted_once_the_own_address_is_known() {
                     (usize::from(ours && good), vec![u32::from(!ours), u32::from(ours && !good), 0])
                 );
                 for addr in shown {
-                    r.set("rfree_addr", addr);
+                    r.set("rfree_place", addr);
                     r.pulse("rfree_valid", "busy");
                 }
             }
@@ -275,7 +275,7 @@ fn the_core_has_some_of_the_slots_at_most_and_the_others_stay_the_fast_paths() {
                     }
                 } else {
                     assert!(!held.contains(&addr), "a slot of the core");
-                    r.set("rfree_addr", addr);
+                    r.set("rfree_place", addr);
                     r.pulse("rfree_valid", "busy");
                 }
             }

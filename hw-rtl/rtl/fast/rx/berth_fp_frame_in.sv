@@ -29,11 +29,11 @@ module berth_fp_frame_in #(
     input  berth_card_pkg::frame_t   rf,
     input  logic [8*96-1:0]          rf_hdr,
     // SENDs, WRITEs, READs and atomics; the operands of an atomic.
-    output logic                     item_valid,
-    input  logic                     item_ready,
-    output logic [QW-1:0]            item_q,
-    output berth_card_pkg::arrival_t item,
-    output logic [127:0]             item_operands,
+    output logic                     in_valid,
+    input  logic                     in_ready,
+    output logic [QW-1:0]            in_q,
+    output berth_card_pkg::arrival_t in,
+    output logic [127:0]             in_operands,
     // ACKs, NAKs; the frame is given back.
     output logic                     ack_valid,
     input  logic                     ack_ready,
@@ -239,35 +239,35 @@ module berth_fp_frame_in #(
                    : imm_q ? b32(h_q, AT_EXT + 4) : b32(h_q, AT_EXT);
   assign whole     = atomic_q ? 32'd8 : b32(h_q, AT_EXT + 12);
 
-  assign item_valid   = v1_q && is_send;
-  assign item_q         = q_q;
-  assign item.psn       = {b8(h_q, 51), b16(h_q, 52)};
-  assign item.begins    = begins;
-  assign item.ends      = ends;
-  assign item.has_imm   = imm_q && !invalidate_q;
-  assign item.invalidate = invalidate_q;
-  assign item.solicited = h_q[8*(AT_BTH+1)+7];
-  assign item.ack       = h_q[8*50+7];
-  assign item.imm       = imm;
-  assign item.index     = read_q || !peer.selective ? '0 : {1'b0, placement[31:9]};
-  assign item.credit    = placement[7:0];
-  assign item.len       = body;
-  assign item.payload   = frame_q.place + 18'(AT_EXT) + 18'(ext);
-  assign item.frame     = frame_q.place;
-  assign item.asid      = peer.asid;
-  assign item.write     = write_q;
-  assign item.read      = read_q;
-  assign item.atomic    = !atomic_q ? berth_row_pkg::ATOMIC_NONE : op == FETCH_ADD ? berth_row_pkg::ATOMIC_ADD : berth_row_pkg::ATOMIC_SWAP;
-  assign item_operands  = {b32(h_q, AT_EXT + 12), b32(h_q, AT_EXT + 16), b32(h_q, AT_EXT + 20), b32(h_q, AT_EXT + 24)};
-  assign item.va        = {b32(h_q, AT_EXT), b32(h_q, AT_EXT + 4)};
-  assign item.key       = b32(h_q, AT_EXT + 8);
-  assign item.whole     = whole;
-  assign item.log2_mtu  = peer.log2_mtu;
-  assign item.domain    = peer.domain;
-  assign item.refusal   = berth_row_pkg::KEY_OK;
-  assign item.one_shot  = 1'b0;
-  assign item.absent    = 1'b0;
-  assign item.held      = 1'b0;
+  assign in_valid     = v1_q && is_send;
+  assign in_q         = q_q;
+  assign in.psn       = {b8(h_q, 51), b16(h_q, 52)};
+  assign in.begins    = begins;
+  assign in.ends      = ends;
+  assign in.has_imm   = imm_q && !invalidate_q;
+  assign in.invalidate = invalidate_q;
+  assign in.solicited = h_q[8*(AT_BTH+1)+7];
+  assign in.ack       = h_q[8*50+7];
+  assign in.imm       = imm;
+  assign in.index     = read_q || !peer.selective ? '0 : {1'b0, placement[31:9]};
+  assign in.credit    = placement[7:0];
+  assign in.len       = body;
+  assign in.payload   = frame_q.place + 18'(AT_EXT) + 18'(ext);
+  assign in.frame     = frame_q.place;
+  assign in.asid      = peer.asid;
+  assign in.write     = write_q;
+  assign in.read      = read_q;
+  assign in.atomic    = !atomic_q ? berth_row_pkg::ATOMIC_NONE : op == FETCH_ADD ? berth_row_pkg::ATOMIC_ADD : berth_row_pkg::ATOMIC_SWAP;
+  assign in_operands  = {b32(h_q, AT_EXT + 12), b32(h_q, AT_EXT + 16), b32(h_q, AT_EXT + 20), b32(h_q, AT_EXT + 24)};
+  assign in.va        = {b32(h_q, AT_EXT), b32(h_q, AT_EXT + 4)};
+  assign in.key       = b32(h_q, AT_EXT + 8);
+  assign in.whole     = whole;
+  assign in.log2_mtu  = peer.log2_mtu;
+  assign in.domain    = peer.domain;
+  assign in.refusal   = berth_row_pkg::KEY_OK;
+  assign in.one_shot  = 1'b0;
+  assign in.absent    = 1'b0;
+  assign in.held      = 1'b0;
   assign ack_valid    = v1_q && is_ack;
   assign ack_q        = q_q;
   assign ack.psn      = {b8(h_q, 51), b16(h_q, 52)};
@@ -293,7 +293,7 @@ module berth_fp_frame_in #(
   assign cf_valid     = v1_q && !is_send && !is_ack && !is_answer && !is_list;
   assign cf           = frame_q;
   assign cf_hdr       = h_q;
-  assign step         = (item_valid && item_ready) || in_free_valid || (ans_valid && ans_ready) || (list_valid && list_ready) || (cf_valid && cf_ready);
+  assign step         = (in_valid && in_ready) || in_free_valid || (ans_valid && ans_ready) || (list_valid && list_ready) || (cf_valid && cf_ready);
 
   assign parse_passed       = !v1_q || step;
 
@@ -314,5 +314,5 @@ module berth_fp_frame_in #(
 
   // A frame has one way out.
   always_ff @(posedge clk)
-    if (!rst && v1_q) assert (32'(item_valid) + 32'(ack_valid) + 32'(ans_valid) + 32'(list_valid) + 32'(cf_valid) == 1);
+    if (!rst && v1_q) assert (32'(in_valid) + 32'(ack_valid) + 32'(ans_valid) + 32'(list_valid) + 32'(cf_valid) == 1);
 endmodule

@@ -65,7 +65,7 @@ module berth_fp_rx #(
     output logic [17:0]                   hd_addr,
     input  logic [31:0]                   hd_data,
     output logic                          rfree_valid,
-    output logic [17:0]                   rfree_addr,
+    output logic [17:0]                   rfree_place,
     // Frames for the core, which gives them back itself.
     output logic                          cf_valid,
     input  logic                          cf_ready,
@@ -461,11 +461,11 @@ module berth_fp_rx #(
       .rf_ready,
       .rf,
       .rf_hdr,
-      .item_valid(in_valid),
-      .item_ready(in_ready),
-      .item_q(in_q),
-      .item(in),
-      .item_operands(in_operands),
+      .in_valid,
+      .in_ready,
+      .in_q,
+      .in,
+      .in_operands,
       .ack_valid,
       .ack_ready,
       .ack_q,
@@ -574,10 +574,10 @@ module berth_fp_rx #(
       .xr_valid(xr_valid && xr_to == TO_TARGET),
       .xr_ready(target_xr_ready),
       .xr,
-      .free_valid(rfree_valid),
-      .free_place(rfree_addr),
+      .rfree_valid,
+      .rfree_place,
       .keep_valid(read_valid && read.held),
-      .keep_place(ar_free_place),
+      .ar_free_place,
       .came_valid,
       .came_q,
       .came_psn,
@@ -1241,12 +1241,12 @@ module berth_fp_rx #(
     );
   end
   always_comb begin
-    free_pop     = '0;
-    rfree_addr = '0;
+    free_pop    = '0;
+    rfree_place = '0;
     for (int unsigned i = 5; i > 0; i--)
       if (free_valid[i-1]) begin
-        free_pop     = 5'(1 << (i - 1));
-        rfree_addr = free_place[18*(i-1)+:18];
+        free_pop    = 5'(1 << (i - 1));
+        rfree_place = free_place[18*(i-1)+:18];
       end
   end
   assign rfree_valid = free_valid != '0;

@@ -57,11 +57,11 @@ module berth_fp_target #(
     output logic                        xr_ready,
     input  berth_card_pkg::range_answer_t xr,
     // A frame is given back.
-    input  logic                        free_valid,
-    input  logic [17:0]                 free_place,
-    // What is held for the READ of a frame is another one's now.
+    input  logic                        rfree_valid,
+    input  logic [17:0]                 rfree_place,
+    // What is held for the READ of the frame that arrival has at hand is another one's now.
     input  logic                        keep_valid,
-    input  logic [17:0]                 keep_place,
+    input  logic [17:0]                 ar_free_place,
     // The host has answered.
     output logic                        came_valid,
     output logic [QW-1:0]               came_q,
@@ -521,8 +521,8 @@ module berth_fp_target #(
   looked_t leaves;
   assign leaves    = lookups[back];
   assign slot_free = !back_q[slot_q];
-  assign freed     = slot_of(free_place);
-  assign kept      = slot_of(keep_place);
+  assign freed     = slot_of(rfree_place);
+  assign kept      = slot_of(ar_free_place);
   always_comb begin
     acquire       = '0;
     acquire.quiet = 1'b1;
@@ -546,7 +546,7 @@ module berth_fp_target #(
     if (there && !looked.probe) held_q[a_slot_q] <= 1'b1;
     if (keep_valid) held_q[kept] <= 1'b0;
     if (some_back && hold_ready) back_q[back] <= 1'b0;
-    if (free_valid && held_q[freed]) begin
+    if (rfree_valid && held_q[freed]) begin
       held_q[freed] <= 1'b0;
       back_q[freed] <= 1'b1;
     end

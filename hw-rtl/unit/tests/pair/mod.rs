@@ -807,7 +807,7 @@ impl Pair {
             e.hd = Some(e.get("hd_addr") as usize);
         }
         if e.get("rfree_valid") != 0 {
-            let slot = (e.get("rfree_addr") as usize / SLOT) as u32;
+            let slot = (e.get("rfree_place") as usize / SLOT) as u32;
             assert!(e.slots.remove(&slot).is_some(), "a frame is given back twice");
             e.free.push_back(slot);
         }

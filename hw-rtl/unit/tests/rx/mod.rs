@@ -1193,7 +1193,7 @@ impl Rig {
         self.follow();
         self.take_answers();
         if self.is("rfree_valid") {
-            let slot = self.get("rfree_addr") as u32 / SLOT;
+            let slot = self.get("rfree_place") as u32 / SLOT;
             assert!(!self.free.contains(&slot), "a frame is given back twice");
             self.stored.remove(&slot);
             self.free.push(slot);
