@@ -14,12 +14,12 @@ module mac_rx_proof #(
 ) (
     input logic                clk, rst_in, hard_rst,
     input logic                rx_valid, rx_last, rx_err, lo_valid, lo_last, rw_ready, rf_ready, hd_re, rfree_valid,
-    input logic                cf_valid, desc_pop, slot_free, wide, xfree_valid,
+    input logic                core_valid, desc_pop, slot_free, wide, xfree_valid,
     input logic [DATA_W-1:0]   rx_data, lo_data,
     input logic [DATA_W/8-1:0] rx_keep, lo_keep,
     input logic [17:0]         hd_addr, rfree_place, xfree_place,
-    input logic [3:0]          rfree_slot, xfree_slot, cf_slot,
-    input berth_card_pkg::frame_t cf,
+    input logic [3:0]          rfree_slot, xfree_slot, core_slot,
+    input berth_card_pkg::frame_t core_frame,
     input logic [7:0]          slot_free_n
 );
     localparam BYTES = DATA_W / 8;
@@ -29,7 +29,7 @@ module mac_rx_proof #(
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;
 
-    logic        rw_valid, rf_valid, cf_ready, desc_valid, ev_core, ev_core_full;
+    logic        rw_valid, rf_valid, core_ready, desc_valid, ev_core, ev_core_full;
     logic [17:0] rw_addr;
     berth_card_pkg::frame_t rf;
     berth_card_pkg::desc_t  desc;
@@ -40,7 +40,7 @@ module mac_rx_proof #(
         .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr),
         .rf_valid(rf_valid), .rf_ready(rf_ready), .rf(rf), .hd_re(hd_re), .hd_addr(hd_addr),
         .rfree_valid(rfree_valid), .rfree_place(rfree_place), .xfree_valid(xfree_valid), .xfree_place(xfree_place), .wide(wide),
-        .cf_valid(cf_valid), .cf_ready(cf_ready), .cf(cf),
+        .core_valid(core_valid), .core_ready(core_ready), .core_frame(core_frame),
         .desc_valid(desc_valid), .desc(desc), .desc_pop(desc_pop),
         .slot_free(slot_free), .slot_free_n(slot_free_n));
 
@@ -79,12 +79,12 @@ module mac_rx_proof #(
     wire shown  = rf_valid && \dut.good_slot == the_slot;
     wire backs  = rfree_valid && rfree_slot == the_slot;
     wire xbacks = xfree_valid && xfree_slot == the_slot;
-    wire passes = cf_valid && cf_slot == the_slot;
+    wire passes = core_valid && core_slot == the_slot;
     always_comb begin
-        assume (rfree_place - address(rfree_slot) < 18'd512 && cf.place - address(cf_slot) < 18'd512);
+        assume (rfree_place - address(rfree_slot) < 18'd512 && core_frame.place - address(core_slot) < 18'd512);
         assume (xfree_place - address(xfree_slot) < 18'd512);
         assume (2'(backs) + 2'(xbacks) + 2'(passes) <= 2'(fast_q));
-        assume (\dut.good_room && cf_ready);
+        assume (\dut.good_room && core_ready);
         assume ((!shown || waits_q) && (!(desc_valid && desc.slot == the_slot) || told_q));
         // All beats but the last are full, none is empty.
         assume (rx_keep[0] && lo_keep[0] && (rx_last || rx_keep == '1) && (lo_last || lo_keep == '1));
@@ -111,7 +111,7 @@ module mac_rx_proof #(
         assert (!rw_valid || ({1'b0, rw_addr} >= {1'b0, address(\dut.st_slot_q )} && {1'b0, rw_addr} + 19'(BYTES)
                               <= {1'b0, address(\dut.st_slot_q )} + {1'b0, berth_regs_pkg::SLOT_BYTES[17:0]}));
         assert (\dut.core_q [the_slot] == (told_q || \dut.lent_q [the_slot]));
-        assert ((own_mac == '0 || core_n <= CORE_SLOTS[4:0]) && ev_core_full == (cf_valid && !ev_core));
+        assert ((own_mac == '0 || core_n <= CORE_SLOTS[4:0]) && ev_core_full == (core_valid && !ev_core));
         assert (!shown || rf.place == address(the_slot));
         // For the proof.
         assert (!\dut.st_valid_q || \dut.st_last_q != \dut.in_frame_q );

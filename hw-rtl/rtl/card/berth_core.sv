@@ -295,8 +295,8 @@ module berth_core #(
         .load_ready(raw_load_ready), .load(raw_load), .loaded_valid(raw_loaded_valid), .loaded(loaded),
         .store_valid(raw_store_valid), .store_ready(raw_store_ready), .store(raw_store), .stored_valid(raw_stored_valid),
         .stored(stored), .ws_valid(ws_valid), .ws_ready(ws_ready), .ws(ws), .wl_valid(wl_valid), .wide(wide),
-        .cf_valid(cf_valid), .cf(cf), .cf_hdr(cf_hdr), .core_valid(core_valid), .core(core_frame), .core_n(core_n), .free_valid(xfree_valid),
-        .free_place(xfree_place), .ev(raw_ev)
+        .cf_valid(cf_valid), .cf(cf), .cf_hdr(cf_hdr), .core_valid(core_valid), .core_frame(core_frame), .core_n(core_n), .xfree_valid(xfree_valid),
+        .xfree_place(xfree_place), .ev(raw_ev)
     );
 
     assign mmio_ready = hostif_mmio_ready && !card_rst && fwl_room;
@@ -416,7 +416,7 @@ module berth_core #(
         .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr), .rw_data(rw_data), .rw_strb(rw_strb),
         .rf_valid(rf_valid), .rf_ready(rf_ready), .rf(rf), .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr),
         .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_place(rfree_place),
-        .xfree_valid(xfree_valid), .xfree_place(xfree_place), .cf_valid(core_valid), .cf_ready(core_ready), .cf(core_frame), .core_n(core_n), .desc_valid(desc_valid), .desc(desc), .desc_pop(desc_pop), .slot_free(slot_free),
+        .xfree_valid(xfree_valid), .xfree_place(xfree_place), .core_valid(core_valid), .core_ready(core_ready), .core_frame(core_frame), .core_n(core_n), .desc_valid(desc_valid), .desc(desc), .desc_pop(desc_pop), .slot_free(slot_free),
         .slot_free_n(slot_free_n), .ev_taken(ev_taken), .ev_bytes(ev_rx_bytes), .ev_truncated(ev_truncated),
         .ev_oversized(ev_oversized), .ev_mac_error(ev_mac_error), .ev_bad_icrc(ev_bad_icrc), .ev_not_ours(ev_not_ours),
         .ev_core(ev_core), .ev_core_full(ev_core_full), .ev_stall(ev_stall)

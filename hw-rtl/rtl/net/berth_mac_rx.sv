@@ -63,9 +63,9 @@ module berth_mac_rx #(
     input  logic                   xfree_valid,
     input  logic [17:0]            xfree_place,
     // frames for the core
-    input  logic                   cf_valid,
-    output logic                   cf_ready,
-    input  berth_card_pkg::frame_t cf,
+    input  logic                   core_valid,
+    output logic                   core_ready,
+    input  berth_card_pkg::frame_t core_frame,
     output logic [4:0]             core_n,        // slots of frames that wait for the core, or that it has
 
     // the core: frames received, slots given back
@@ -320,21 +320,21 @@ module berth_mac_rx #(
 
     berth_lutfifo #(.WIDTH($bits(desc)), .DEPTH(16)) descs (
         .clk(clk), .rst(rst),
-        .wr_valid(ev_core), .wr_ready(cf_ready),
-        .wr_data({cf.flags, cf.len, cf_slot}),
+        .wr_valid(ev_core), .wr_ready(core_ready),
+        .wr_data({core_frame.flags, core_frame.len, core_slot}),
         .rd_valid(desc_valid), .rd_ready(desc_pop),
         .rd_data(desc)
     );
 
     logic [15:0] core_q;       // those slots
-    logic [3:0]  cf_slot;
+    logic [3:0]  core_slot;
     always_comb begin
         core_n = '0;
         for (int i = 0; i < 16; i++) core_n = core_n + {4'd0, core_q[i]};
     end
-    assign cf_slot     = slot_of(cf.place);
-    assign ev_core      = cf_valid && (core_n < CORE_SLOTS[4:0] || own_mac == '0);
-    assign ev_core_full = cf_valid && !ev_core;
+    assign core_slot    = slot_of(core_frame.place);
+    assign ev_core      = core_valid && (core_n < CORE_SLOTS[4:0] || own_mac == '0);
+    assign ev_core_full = core_valid && !ev_core;
 
     // ---- a copy of the first bytes of each slot --------------------------------------------
     logic [DATA_W-1:0] head;
@@ -393,9 +393,9 @@ module berth_mac_rx #(
         if (xfree_valid)
             free_q[xfree_slot] <= 1'b1;
         if (ev_core)
-            core_q[cf_slot] <= 1'b1;
+            core_q[core_slot] <= 1'b1;
         if (ev_core_full)
-            free_q[cf_slot] <= 1'b1;
+            free_q[core_slot] <= 1'b1;
         // only what the core has can be given back
         if (slot_free && slot_free_n < berth_regs_pkg::RX_SLOTS[7:0] && lent_q[slot_free_n[3:0]]) begin
             lent_q[slot_free_n[3:0]] <= 1'b0;
@@ -418,7 +418,7 @@ module berth_mac_rx #(
     end
 
     // There are as many descriptors as slots, so one always has room.
-    always_ff @(posedge clk) if (!rst) assert ((!(check && good) || good_room) && (!cf_valid || cf_ready));
+    always_ff @(posedge clk) if (!rst) assert ((!(check && good) || good_room) && (!core_valid || core_ready));
     // A slot that is free, or with the core, is not the fast path's to give back.
     always_ff @(posedge clk)
         if (!rst && rfree_valid) assert (!free_q[rfree_slot] && !core_q[rfree_slot]);

@@ -59,10 +59,10 @@ module berth_raw #(
     input  berth_card_pkg::frame_t       cf,
     input  logic [8*96-1:0]              cf_hdr,
     output logic                         core_valid,
-    output berth_card_pkg::frame_t       core,
+    output berth_card_pkg::frame_t       core_frame,
     input  logic [4:0]                   core_n,       // slots that it has
-    output logic                         free_valid,
-    output logic [17:0]                  free_place,
+    output logic                         xfree_valid,
+    output logic [17:0]                  xfree_place,
     // Pulses for the counters.
     output berth_card_pkg::raw_events_t  ev
 );
@@ -155,10 +155,10 @@ module berth_raw #(
   wire passes  = to_core || to_none || refused;
   wire for_core = passes ? to_core || (refused && both) : rx_free_core;
   wire leaves  = passes || rx_free_valid;
-  assign core          = passes ? in : rx_free;
+  assign core_frame    = passes ? in : rx_free;
   assign core_valid    = leaves && for_core;
-  assign free_valid    = leaves && !for_core;
-  assign free_place    = core.place;
+  assign xfree_valid   = leaves && !for_core;
+  assign xfree_place   = core_frame.place;
   assign rx_free_ready = !passes;
 
   // ---- Completions of both, in turn ----------------------------------------------------------------------------------------

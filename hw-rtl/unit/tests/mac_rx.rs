@@ -266,8 +266,8 @@ fn the_core_has_some_of_the_slots_at_most_and_the_others_stay_the_fast_paths() {
                 let (shown, _) = r.frame(&frame, 12, &[]);
                 let [addr] = shown[..] else { panic!("a frame in round {round}") };
                 if core {
-                    r.set("cf.place", addr);
-                    if r.pulse("cf_valid", "ev_core") {
+                    r.set("core_frame.place", addr);
+                    if r.pulse("core_valid", "ev_core") {
                         told += 1;
                         held.push_back(addr);
                     } else {

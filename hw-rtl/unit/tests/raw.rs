@@ -568,10 +568,10 @@ impl Bench {
         }
         let m = &mut self.m;
         if m.is("core_valid") {
-            let place = m.get("core.place");
+            let place = m.get("core_frame.place");
             let Frame { bytes, flags, whose } = self.slots.remove(&place).expect("a frame");
             assert!(matches!(whose, Whose::Core | Whose::Both(_)), "{whose:?}: {:x?}", &bytes[..14]);
-            assert_eq!((m.get("core.len"), m.get("core.flags")), (bytes.len() as u64, flags));
+            assert_eq!((m.get("core_frame.len"), m.get("core_frame.flags")), (bytes.len() as u64, flags));
             // It has so many at most.
             if self.core.len() < SLOTS as usize / 2 {
                 self.core.push(place);
@@ -579,9 +579,9 @@ impl Bench {
             self.leaves(place, whose);
         }
         let m = &mut self.m;
-        if m.is("free_valid") {
+        if m.is("xfree_valid") {
             assert!(!m.is("core_valid"), "one way at a time");
-            let place = m.get("free_place");
+            let place = m.get("xfree_place");
             let frame = self.slots.remove(&place).expect("a frame");
             assert!(matches!(frame.whose, Whose::None | Whose::Queue(_)), "{:x?} is the core's", frame.bytes);
             self.leaves(place, frame.whose);
