@@ -513,6 +513,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let disk = i128::from(free) - i128::from(tester.builder.context.free()?);
     println!("{} in all, {} MB of disk", clock(start.elapsed()), disk / 1_000_000);
     println!("{} passed, {} failed", total.passed, total.failed);
+    if let Some(filter) = arguments.filter.as_ref().filter(|_| total.passed + total.failed == 0) {
+        bail!("no test of these parts has {filter:?} in its name");
+    }
     Ok(total.failed == 0)
 }
 
